@@ -1,0 +1,136 @@
+"""The bilevel program: cross-validation error as a function of ``theta``."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from foldwise import hypergradient
+from foldwise.losses import Loss
+from foldwise.space import Space
+
+__all__ = ["Bilevel", "Evaluation"]
+
+
+@dataclass(eq=False)
+class Evaluation:
+    """The reduced objective at one ``theta``: value, and derivatives once they were asked for."""
+
+    theta: np.ndarray
+    objective: float
+    task_objectives: np.ndarray
+    points: list
+    converged: bool
+    gradient: np.ndarray | None = None
+    hessian: np.ndarray | None = None
+    sensitivities: list = field(default_factory=list)
+    adjoints: list = field(default_factory=list)
+
+
+class Bilevel:
+    """``H(theta)``: the mean criterion on validation rows, with every training problem solved at ``theta``.
+
+    Parameters
+    ----------
+    problems : sequence of Problem
+        One when all folds share a design; one per fold when each has its own columns.
+    criterion : Loss
+    space : Space
+    solver : object with ``solve(problem, theta, W)``
+    prior : callable, optional
+        ``prior(theta) -> (value, gradient, hessian)``, added to the objective.
+    """
+
+    def __init__(self, problems: Sequence[Any], criterion: Loss, space: Space, solver: Any, prior=None) -> None:
+        self.problems, self.criterion, self.space, self.solver = list(problems), criterion, space, solver
+        self.prior = prior
+        self.n_tasks = sum(problem.n_tasks for problem in self.problems)
+        self.n_evaluations = 0
+        self.n_inner_steps = 0
+
+    def evaluate(self, theta: np.ndarray, warm: Evaluation | None = None) -> Evaluation:
+        """Solve all training problems at ``theta`` and value the criterion.
+
+        ``warm`` is a former evaluation to start from; with its sensitivities the start is a first-order prediction.
+        """
+        theta = self.space.clip(np.asarray(theta, float))
+        points = []
+        for i, problem in enumerate(self.problems):
+            if warm is None:
+                W = problem.start()
+            else:
+                W = warm.points[i].W
+                if warm.sensitivities:
+                    W = W + warm.sensitivities[i] @ (theta - warm.theta)
+            points.append(self.solver.solve(problem, theta, W))
+        tasks = [
+            hypergradient.criterion_value(problem, point, self.criterion)
+            for problem, point in zip(self.problems, points, strict=True)
+        ]
+        self.n_evaluations += 1
+        self.n_inner_steps += sum(point.steps for point in points)
+        values = np.concatenate(tasks)
+        objective = float(values.sum())
+        if self.prior is not None:
+            objective += self.prior(theta)[0]
+        return Evaluation(
+            theta, objective, values * self.n_tasks, points, all(bool(p.converged.all()) for p in points)
+        )
+
+    def differentiate(self, evaluation: Evaluation, order: int = 1, exact: bool = True) -> Evaluation:
+        """Fill in the gradient (``order=1``) and the Hessian (``order=2``) of an evaluation."""
+        self._refresh(evaluation)
+        if evaluation.gradient is None:
+            total = np.zeros(self.space.size)
+            evaluation.adjoints = []
+            for problem, point in zip(self.problems, evaluation.points, strict=True):
+                part, u = hypergradient.gradient(problem, point, self.criterion)
+                total += part
+                evaluation.adjoints.append(u)
+            if self.prior is not None:
+                total += self.prior(evaluation.theta)[1]
+            evaluation.gradient = total
+        if order >= 2 and evaluation.hessian is None:
+            p = self.space.size
+            total = np.zeros((p, p))
+            evaluation.sensitivities = []
+            for problem, point, u in zip(self.problems, evaluation.points, evaluation.adjoints, strict=True):
+                part, J = hypergradient.hessian(problem, point, self.criterion, u, exact)
+                total += part
+                evaluation.sensitivities.append(J)
+            total[np.diag_indices(p)] += evaluation.points[0].par.bend * evaluation.gradient
+            if self.prior is not None:
+                total += self.prior(evaluation.theta)[2]
+            evaluation.hessian = 0.5 * (total + total.T)
+        return evaluation
+
+    def _refresh(self, evaluation: Evaluation) -> None:
+        """Problems keep one state; bring it back to this evaluation if they have moved on."""
+        for i, (problem, point) in enumerate(zip(self.problems, evaluation.points, strict=True)):
+            if point.stamp != problem.curvature.stamp:
+                fresh = problem.point(point.W, point.theta, point.steps, point.Z)
+                fresh.converged = point.converged
+                evaluation.points[i] = fresh
+
+    def certify(self, evaluation: Evaluation) -> dict[str, Any]:
+        """KKT residuals from the rows, hypergradient norm, entries at a bound, samples at a kink."""
+        kkt, kinks = [], 0
+        for problem, point in zip(self.problems, evaluation.points, strict=True):
+            kkt += problem.row_residual(point).tolist()
+            kinks += problem.n_kinks(point)
+        out: dict[str, Any] = {"kkt": kkt, "n_kinks": kinks, "at_bound": self.space.at_bound(evaluation.theta)}
+        out["gradient_norm"] = None
+        if self.criterion.differentiable:
+            self.differentiate(evaluation)
+            out["gradient_norm"] = float(np.linalg.norm(self.projected(evaluation)))
+        return out
+
+    def projected(self, evaluation: Evaluation) -> np.ndarray:
+        """The gradient without the components that push against an active bound."""
+        assert evaluation.gradient is not None
+        theta, g = evaluation.theta, evaluation.gradient
+        blocked = ((theta <= self.space.lower) & (g > 0)) | ((theta >= self.space.upper) & (g < 0))
+        return np.where(blocked, 0.0, g)

@@ -1,0 +1,16 @@
+"""Outer methods by name."""
+
+from foldwise.optimizers.newton import TrustRegionNewton
+from foldwise.optimizers.plans import Grid, Random
+from foldwise.optimizers.quasi_newton import Bfgs, LBfgsB, Rprop
+
+METHODS = {
+    "newton": TrustRegionNewton,
+    "lbfgsb": LBfgsB,
+    "bfgs": Bfgs,
+    "rprop": Rprop,
+    "grid": Grid,
+    "random": Random,
+}
+
+__all__ = ["METHODS", "Bfgs", "Grid", "LBfgsB", "Random", "Rprop", "TrustRegionNewton"]

@@ -1,0 +1,188 @@
+"""What every outer method shares: the record of its evaluations, its limits, and the result it returns."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from typing import Any, Protocol
+
+import numpy as np
+
+from foldwise.bilevel import Bilevel, Evaluation
+from foldwise.result import MESSAGES, Record, Result, Status
+
+__all__ = ["Optimizer", "StopSearch", "Trace", "run"]
+
+
+class StopSearch(Exception):
+    """Raised inside a method when a limit is reached; carries the status."""
+
+    def __init__(self, status: Status) -> None:
+        super().__init__(status.value)
+        self.status = status
+
+
+class Optimizer(Protocol):
+    """An outer method: moves ``theta`` to lower the cross-validation error."""
+
+    name: str
+    needs_gradient: bool
+
+    def iterate(self, trace: Trace, theta: np.ndarray) -> Status:
+        """Run from ``theta``, evaluating through ``trace``; return how it ended."""
+        ...
+
+    def minimize(self, bilevel: Bilevel, theta0: np.ndarray, *, callback=None) -> Result:
+        """Run from ``theta0`` and return the best evaluated point with its certificate."""
+        ...
+
+
+class Trace:
+    """Evaluates for a method, remembers the best point, and stops it when a limit is reached.
+
+    Parameters
+    ----------
+    bilevel : Bilevel
+    callback : callable(Record) -> bool or None
+        Called after every evaluation; True stops the search.
+    deadline : float, optional
+        ``time.perf_counter()`` value after which the search stops.
+    start : int
+        Index of the starting point, for the records.
+    """
+
+    def __init__(
+        self,
+        bilevel: Bilevel,
+        callback: Callable[[Record], Any] | None = None,
+        deadline: float | None = None,
+        start: int = 0,
+        began: float | None = None,
+    ) -> None:
+        self.bilevel, self.callback, self.deadline, self.start = bilevel, callback, deadline, start
+        self.space = bilevel.space
+        self.history: list[Record] = []
+        self.best: Evaluation | None = None
+        self.began = time.perf_counter() if began is None else began
+        self.steps_before = bilevel.n_inner_steps
+
+    def evaluate(
+        self, theta: np.ndarray, warm: Evaluation | None = None, order: int = 0, exact: bool = True, note: str = ""
+    ) -> Evaluation:
+        """The objective at ``theta`` and, for ``order`` 1 or 2, its derivatives; recorded."""
+        evaluation = self.bilevel.evaluate(theta, warm)
+        if order:
+            self.bilevel.differentiate(evaluation, order, exact)
+        self.record(evaluation, note)
+        return evaluation
+
+    def differentiate(self, evaluation: Evaluation, order: int = 1, exact: bool = True) -> Evaluation:
+        """Derivatives of an evaluation that was recorded without them."""
+        self.bilevel.differentiate(evaluation, order, exact)
+        if evaluation is self.best and self.history:
+            self.history[-1].gradient_norm = float(np.linalg.norm(self.bilevel.projected(evaluation)))
+        return evaluation
+
+    def record(self, evaluation: Evaluation, note: str = "") -> None:
+        """Remember an evaluation; stop the search when a limit is reached."""
+        if self.best is None or evaluation.objective < self.best.objective:
+            self.best = evaluation
+        norm = None
+        if evaluation.gradient is not None:
+            norm = float(np.linalg.norm(self.bilevel.projected(evaluation)))
+        record = Record(
+            start=self.start,
+            evaluation=len(self.history),
+            objective=evaluation.objective,
+            best=self.best.objective,
+            params=plain_params(self.space.params(evaluation.theta)),
+            gradient_norm=norm,
+            elapsed=time.perf_counter() - self.began,
+            note=note,
+            fold_objectives=evaluation.task_objectives.tolist(),
+        )
+        self.history.append(record)
+        if self.callback is not None and self.callback(record):
+            raise StopSearch(Status.STOPPED)
+        if self.deadline is not None and time.perf_counter() > self.deadline:
+            raise StopSearch(Status.TIME_LIMIT)
+
+
+def run(
+    optimizer: Optimizer,
+    bilevel: Bilevel,
+    theta0: np.ndarray,
+    *,
+    callback: Callable[[Record], Any] | None = None,
+    deadline: float | None = None,
+    start: int = 0,
+    began: float | None = None,
+) -> tuple[Result, Evaluation]:
+    """Run a method within its limits. The point returned is the best one evaluated, certified from the rows.
+
+    Ctrl-C ends the search, not the program: the best point so far is returned with that status. Before any
+    evaluation is complete there is nothing to return, and the interrupt passes through.
+    """
+    if optimizer.needs_gradient and not bilevel.criterion.differentiable:
+        raise ValueError(
+            f"method {optimizer.name!r} follows gradients, and {type(bilevel.criterion).__name__} has none; "
+            "use method='grid' or 'random', or criterion='smooth_misclassification' or 'logistic'"
+        )
+    trace = Trace(bilevel, callback, deadline, start, began)
+    try:
+        status = optimizer.iterate(trace, bilevel.space.clip(np.asarray(theta0, float)))
+    except StopSearch as stop:
+        status = stop.status
+    except KeyboardInterrupt:
+        if trace.best is None:
+            raise
+        for problem in bilevel.problems:
+            problem.reset()
+        status = Status.INTERRUPTED
+    assert trace.best is not None
+    return _result(optimizer, trace, status), trace.best
+
+
+def _result(optimizer: Optimizer, trace: Trace, status: Status) -> Result:
+    best, bilevel = trace.best, trace.bilevel
+    assert best is not None
+    certificate = bilevel.certify(best)
+    warnings = []
+    if not best.converged:
+        warnings.append("a training problem did not converge within its iteration limit; raise the solver's max_iter")
+    return Result(
+        theta=best.theta.tolist(),
+        params=plain_params(bilevel.space.params(best.theta)),
+        objective=best.objective,
+        objective_start=trace.history[0].objective,
+        fold_objectives=best.task_objectives.tolist(),
+        status=status,
+        message=MESSAGES[status],
+        method=optimizer.name,
+        history=trace.history,
+        n_evaluations=len(trace.history),
+        n_inner_steps=bilevel.n_inner_steps - trace.steps_before,
+        elapsed=time.perf_counter() - trace.began,
+        warnings=warnings,
+        **certificate,
+    )
+
+
+def plain_params(params: dict[str, Any]) -> dict[str, Any]:
+    """Parameter values as floats and lists, which JSON keeps."""
+    return {name: value.tolist() if isinstance(value, np.ndarray) else value for name, value in params.items()}
+
+
+class Minimizer:
+    """Gives a method its public ``minimize``."""
+
+    name = ""
+    needs_gradient = True
+
+    def iterate(self, trace: Trace, theta: np.ndarray) -> Status:
+        """Run from ``theta``; subclasses define it."""
+        raise TypeError(f"{type(self).__name__} does not define iterate(trace, theta)")
+
+    def minimize(self, bilevel: Bilevel, theta0: np.ndarray, *, callback=None) -> Result:
+        """Run from ``theta0`` and return the best evaluated point with its certificate."""
+        return run(self, bilevel, theta0, callback=callback)[0]

@@ -1,0 +1,103 @@
+"""Grid and random search on the same folds, criterion and inner solver: the baselines."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from foldwise.optimizers.base import Minimizer, Trace
+from foldwise.result import Status
+
+__all__ = ["Grid", "Random"]
+
+
+@dataclass(frozen=True)
+class Grid(Minimizer):
+    """Every combination of some values of each entry of ``theta``, visited so that neighbours warm-start.
+
+    Parameters
+    ----------
+    points : int
+        Values per entry, evenly spaced on its scale, bounds included.
+    values : mapping from parameter name to sequence, optional
+        Explicit values, in the parameter's units, used for every entry of that name.
+    max_points : int
+        Refuse a larger plan: a grid over many hyper-parameters is never what one wants.
+    """
+
+    points: int = 7
+    values: Mapping[str, Sequence[float]] = field(default_factory=dict)
+    max_points: int = 100_000
+
+    name = "grid"
+    needs_gradient = False
+
+    def axes(self, space) -> list[np.ndarray]:
+        """The values of every entry of ``theta``."""
+        unknown = [name for name in self.values if name not in space.slices]
+        if unknown:
+            raise ValueError(f"grid values for unknown {unknown[0]!r}; this space has: {', '.join(space.slices)}")
+        out = []
+        for block in space.blocks:
+            for k in range(block.size):
+                i = space.slices[block.name].start + k
+                if block.name in self.values:
+                    array = np.sort(np.asarray(self.values[block.name], float))
+                    out.append(np.log(array) if block.scale == "log" else array)
+                else:
+                    out.append(np.linspace(space.lower[i], space.upper[i], self.points))
+        return out
+
+    def iterate(self, trace: Trace, theta: np.ndarray) -> Status:
+        """Evaluate the whole plan; ``theta`` is not used."""
+        axes = self.axes(trace.space)
+        total = float(np.prod([float(len(axis)) for axis in axes]))
+        if total > self.max_points:
+            raise ValueError(
+                f"this grid has {total:.3g} points, more than max_points={self.max_points}; "
+                "use fewer values, or a method that follows gradients (newton, lbfgsb)"
+            )
+        warm = None
+        for point in _snake(axes):
+            warm = trace.evaluate(np.array(point), warm=warm)
+        return Status.EXHAUSTED
+
+
+def _snake(axes: list[np.ndarray]):
+    """The product of the axes in an order where successive points differ in one entry."""
+    if not axes:
+        yield ()
+        return
+    *first, last = axes
+    for i, head in enumerate(_snake(first)):
+        for value in last if i % 2 == 0 else last[::-1]:
+            yield (*head, value)
+
+
+@dataclass(frozen=True)
+class Random(Minimizer):
+    """Points drawn uniformly on each entry's scale.
+
+    Parameters
+    ----------
+    n_iter : int
+    seed : int or None
+    """
+
+    n_iter: int = 50
+    seed: Any = None
+
+    name = "random"
+    needs_gradient = False
+
+    def iterate(self, trace: Trace, theta: np.ndarray) -> Status:
+        """Evaluate ``theta`` and then ``n_iter - 1`` random points."""
+        rng = np.random.default_rng(self.seed)
+        warm = trace.evaluate(theta, note="start")
+        for _ in range(self.n_iter - 1):
+            warm = trace.evaluate(rng.uniform(trace.space.lower, trace.space.upper), warm=warm)
+        return Status.EXHAUSTED
+

@@ -1,0 +1,53 @@
+"""Where a search starts when the user does not say."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from foldwise.bilevel import Bilevel
+
+__all__ = ["default_starts"]
+
+FACTORS = np.exp(np.linspace(-16.0, 16.0, 129))
+
+
+def default_starts(bilevel: Bilevel, n_starts: int, rng: np.random.Generator) -> list[np.ndarray]:
+    """``n_starts`` points: the least-squares optimum with a closed tube, the same with a tube, then random ones.
+
+    The strength of regularisation is found by least squares on all folds (see :mod:`foldwise.problems.ridge`);
+    entries that share it move together.
+    """
+    space = bilevel.space
+    middle = 0.5 * (space.lower + space.upper)
+    strength, tube = _directions(bilevel)
+    base = middle.copy()
+    base[tube] = space.lower[tube]
+    spread = 0.5 * float(np.mean(space.upper[tube] - space.lower[tube])) if tube.any() else 0.0
+    if strength.any():
+        errors = bilevel.problems[0].scout(base, FACTORS) if len(bilevel.problems) == 1 else None
+        if errors is not None:
+            inside = [space.clip(base + np.log(f) * strength) for f in FACTORS]
+            base = inside[int(np.argmin(errors))]
+            spread = min(spread, 0.5 * float(np.sqrt(errors.min())))
+    starts = [base]
+    if tube.any() and n_starts > 1:
+        opened = base.copy()
+        opened[tube] = np.minimum(space.lower[tube] + spread, space.upper[tube])
+        starts.append(opened)
+    while len(starts) < n_starts:
+        starts.append(rng.uniform(space.lower, space.upper))
+    return starts[:n_starts]
+
+
+def _directions(bilevel: Bilevel) -> tuple[np.ndarray, np.ndarray]:
+    """Which entries set the strength of the loss (+1) or of the penalty (-1), and which are tubes."""
+    strength = np.zeros(bilevel.space.size)
+    tube = np.zeros(bilevel.space.size, dtype=bool)
+    for name, columns in bilevel.space.slices.items():
+        kind = bilevel.problems[0].parameters.kinds[name]
+        log_scale = next(block.scale for block in bilevel.space.blocks if block.name == name) == "log"
+        if kind == "epsilon":
+            tube[columns] = True
+        elif log_scale and name.split("__")[-1] != "class_weight":
+            strength[columns] = 1.0 if kind == "log_c" else -1.0
+    return strength, tube

@@ -1,0 +1,325 @@
+"""Gradients and Hessians of linear training problems, kept up to date as weights and ``theta`` move.
+
+Three ways, one interface:
+
+:class:`PieceGram`
+    for piecewise quadratic losses on dense designs. The Gram matrix of each task and cell is stored and changed
+    only by the rows that enter or leave a piece; rows that do so in every fold are added once.
+:class:`WeightedGram`
+    for other smooth losses on dense designs: the weighted Gram matrix is formed anew at each step.
+:class:`GramFree`
+    for designs with many columns: products with X only, linear systems by conjugate gradients.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from scipy.linalg.lapack import dpotrf, dpotrs
+
+from foldwise.losses import NONE
+from foldwise.problems.parameters import Canonical
+
+if TYPE_CHECKING:
+    from foldwise.problems.linear import LinearProblem
+
+__all__ = ["GramFree", "PieceGram", "WeightedGram", "make_curvature"]
+
+GRAM_COLUMNS = 3_000
+GRAM_BYTES = 2_000_000_000
+
+
+def make_curvature(problem: LinearProblem) -> Any:
+    """The cheapest of the three for this problem."""
+    D = problem.n_columns
+    stored = 8 * D * D * problem.n_tasks * (problem.n_cells + 1)
+    if not problem.design.is_dense or D > GRAM_COLUMNS:
+        return GramFree(problem)
+    if problem.loss.piecewise_quadratic and stored <= GRAM_BYTES:
+        return PieceGram(problem)
+    return WeightedGram(problem)
+
+
+class _Factors:
+    """Cholesky factors of the tasks' Hessians."""
+
+    def __init__(self, hessians: list[np.ndarray]) -> None:
+        self.factors = [_cholesky(H) for H in hessians]
+
+    def __call__(self, rhs: np.ndarray) -> np.ndarray:
+        out = np.empty_like(rhs)
+        for i, factor in enumerate(self.factors):
+            out[i] = dpotrs(factor, rhs[i], lower=1)[0]
+        return out
+
+
+def _cholesky(H: np.ndarray) -> np.ndarray:
+    """Lower factor of a symmetric matrix; a vanishing ridge is added where it is singular to rounding.
+
+    That happens when no row is active and the intercept is free: the gradient is zero along that direction, so
+    the ridge does not move the solution.
+    """
+    factor, info = dpotrf(H, lower=1, clean=0)
+    ridge = 1e-14 * max(float(np.abs(np.diagonal(H)).max(initial=0.0)), np.finfo(float).tiny)
+    while info != 0:
+        factor, info = dpotrf(H + ridge * np.eye(len(H)), lower=1, clean=0)
+        ridge *= 100.0
+        if not np.isfinite(ridge):
+            raise FloatingPointError("a training problem has a Hessian that is not finite; check X for huge values")
+    return factor
+
+
+class PieceGram:
+    r"""Moments of the active rows, per task and cell: ``G = sum a x x'``, ``b0``, ``b1``.
+
+    On a piece the loss has ``l'(z) = a z - b0 - epsilon b1``, so ``phi = sum l' x = G w - b0 - epsilon b1``
+    and the Hessian is ``sum_q c_q G_q``: neither needs a pass over the rows.
+    """
+
+    def __init__(self, problem: LinearProblem) -> None:
+        self.problem = problem
+        M, Q, D = problem.n_tasks, problem.n_cells, problem.n_columns
+        self.G = np.zeros((M, Q, D, D))
+        self.b0 = np.zeros((M, Q, D))
+        self.b1 = np.zeros((M, Q, D))
+        self.codes = np.full((M, problem.n_rows), NONE, dtype=np.int8)
+        self.stamp = 0
+        if problem.folds.partition:
+            self.seed()
+
+    def seed(self) -> None:
+        """Start with every training row on the loss's common piece, from the Gram matrices of the blocks."""
+        p = self.problem
+        grams, code = p.block_grams(), p.loss.common_piece
+        codes = np.full(p.n_rows, code, dtype=np.int8)
+        for k in range(p.n_targets):
+            a, b0, b1 = (p.weight * values for values in p.loss.coefficients(codes, p.Y[k]))
+            lines = np.stack([b0, b1])
+            moments = np.stack(
+                [[p.design.pull(lines[:, rows], rows) for rows in block] for block in p.folds.segments]
+            )
+            heaviest = int(np.argmax(p.weight))
+            curvature = float(a[heaviest] / p.weight[heaviest])
+            total, total_moments = curvature * grams.sum(axis=0), moments.sum(axis=0)
+            for t in range(p.n_splits):
+                m = k * p.n_splits + t
+                self.G[m] = total - curvature * grams[t] if t < len(grams) else total
+                rest = total_moments - moments[t] if t < len(grams) else total_moments
+                self.b0[m], self.b1[m] = rest[:, 0], rest[:, 1]
+        self.codes[:] = code
+        self.stamp += 1
+
+    def refresh(self, Z: np.ndarray, par: Canonical, tasks: np.ndarray) -> np.ndarray:
+        """Bring the moments of ``tasks`` to the decisions ``Z``; returns which tasks changed a piece."""
+        p = self.problem
+        new = p.loss_at(par, tasks).piece(Z, p.targets(tasks))
+        changed = new != self.codes[tasks]
+        moved = changed.any(axis=1)
+        if not moved.any():
+            return moved
+        self.stamp += 1
+        for k in range(p.n_targets):
+            mine = np.flatnonzero(p.target[tasks] == k)
+            if len(mine):
+                self._flip(tasks[mine], new[mine], changed[mine], k)
+        self.codes[tasks] = new
+        return moved
+
+    def _flip(self, tasks: np.ndarray, new: np.ndarray, changed: np.ndarray, k: int) -> None:
+        """Move rows between pieces: those common to all folds once, the rest task by task."""
+        p, old = self.problem, self.codes[tasks]
+        y = p.Y[k]
+        if p.folds.partition and len(tasks) == p.n_splits > 1:
+            common = changed.all(axis=0) & (new == new[0]).all(axis=0) & (old == old[0]).all(axis=0)
+            rows = np.flatnonzero(common)
+            if len(rows):
+                self._flip_common(tasks, rows, new[0][rows], old[0][rows], y)
+                changed = changed & ~common
+        for i, m in enumerate(tasks):
+            rows = np.flatnonzero(changed[i] & p.folds.train[p.split[m]])
+            if not len(rows):
+                continue
+            da, db0, db1 = self._change(new[i][rows], old[i][rows], rows, y)
+            if p.n_cells == 1:
+                self._add(m, 0, rows, da, db0, db1)
+                continue
+            cells = p.folds.cell[rows]
+            for q in np.unique(cells):
+                here = cells == q
+                self._add(m, q, rows[here], da[here], db0[here], db1[here])
+
+    def _flip_common(self, tasks: np.ndarray, rows: np.ndarray, new: np.ndarray, old: np.ndarray, y) -> None:
+        p = self.problem
+        da, db0, db1 = self._change(new, old, rows, y)
+        for q in range(p.n_cells):
+            parts: list[tuple[int, Any, Any, Any]] = []
+            for b, block in enumerate(p.folds.segments):
+                first, last = np.searchsorted(rows, [block[q].start, block[q].stop])
+                if last > first:
+                    parts.append((b, *self._moments(rows[first:last], *(v[first:last] for v in (da, db0, db1)))))
+            if not parts:
+                continue
+            total = [sum(part[i] for part in parts) for i in (1, 2, 3)]
+            self.G[tasks, q] += total[0]
+            self.b0[tasks, q] += total[1]
+            self.b1[tasks, q] += total[2]
+            for b, dG, d0, d1 in parts:
+                if b < p.n_splits:
+                    self.G[tasks[b], q] -= dG
+                    self.b0[tasks[b], q] -= d0
+                    self.b1[tasks[b], q] -= d1
+
+    def _change(self, new: np.ndarray, old: np.ndarray, rows: np.ndarray, y: np.ndarray):
+        loss, yr = self.problem.loss, y[rows]
+        after, before = loss.coefficients(new, yr), loss.coefficients(old, yr)
+        if self.problem.uniform:
+            return tuple(a - b for a, b in zip(after, before, strict=True))
+        weight = self.problem.weight[rows]
+        return tuple(weight * (a - b) for a, b in zip(after, before, strict=True))
+
+    def _moments(self, rows: np.ndarray, da: np.ndarray, db0: np.ndarray, db1: np.ndarray):
+        X = self.problem.design.array[rows]
+        return (X.T * da) @ X, db0 @ X, db1 @ X
+
+    def _add(self, m: int, q: int, rows: np.ndarray, da: np.ndarray, db0: np.ndarray, db1: np.ndarray) -> None:
+        dG, d0, d1 = self._moments(rows, da, db0, db1)
+        self.G[m, q] += dG
+        self.b0[m, q] += d0
+        self.b1[m, q] += d1
+
+    def phi(self, W: np.ndarray, par: Canonical, tasks: np.ndarray) -> np.ndarray:
+        """``sum_j v_j l'_j x_j`` per task and cell."""
+        epsilon = par.epsilon[self.problem.target[tasks]]
+        whole = len(tasks) == self.problem.n_tasks
+        G, b0, b1 = (self.G, self.b0, self.b1) if whole else (self.G[tasks], self.b0[tasks], self.b1[tasks])
+        return np.matmul(G, W[:, None, :, None])[..., 0] - b0 - epsilon[:, :, None] * b1
+
+    def psi(self, Z: np.ndarray, par: Canonical) -> np.ndarray:
+        """``d phi / d epsilon``."""
+        return -self.b1
+
+    def gram_times(self, U: np.ndarray, Z: np.ndarray, par: Canonical) -> np.ndarray:
+        """``G_q u`` per task and cell."""
+        return np.matmul(self.G, U[:, None, :, None])[..., 0]
+
+    def factor(self, par: Canonical, diagonal: np.ndarray, tasks: np.ndarray) -> _Factors:
+        """The inverse Hessians of the tasks, as a callable on right-hand sides."""
+        p, hessians = self.problem, []
+        for m in tasks:
+            c = par.c[p.target[m]]
+            H = self.G[m, 0] * c[0] if p.n_cells == 1 else np.tensordot(c, self.G[m], axes=1)
+            p.penalty.add_to(H, diagonal, m)
+            hessians.append(H)
+        return _Factors(hessians)
+
+
+class _RowWise:
+    """What the two classes without stored Gram matrices share: moments by passes over the rows."""
+
+    def __init__(self, problem: LinearProblem) -> None:
+        self.problem = problem
+        self.slopes = np.zeros((problem.n_tasks, problem.n_rows))
+        self.bends = np.zeros((problem.n_tasks, problem.n_rows))
+        self.stamp = 0
+
+    def refresh(self, Z: np.ndarray, par: Canonical, tasks: np.ndarray) -> np.ndarray:
+        """Evaluate the derivatives of the loss at the decisions ``Z``."""
+        p = self.problem
+        loss, y = p.loss_at(par, tasks), p.targets(tasks)
+        self.slopes[tasks] = p.training(loss.grad(Z, y), tasks)
+        self.bends[tasks] = p.training(loss.hess(Z, y), tasks)
+        self.stamp += 1
+        return np.ones(len(tasks), dtype=bool)
+
+    def phi(self, W: np.ndarray, par: Canonical, tasks: np.ndarray) -> np.ndarray:
+        """``sum_j v_j l'_j x_j`` per task and cell."""
+        return self.problem.by_cell(self.slopes[tasks])
+
+    def psi(self, Z: np.ndarray, par: Canonical) -> np.ndarray:
+        """``d phi / d epsilon``."""
+        p, tasks = self.problem, np.arange(self.problem.n_tasks)
+        loss: Any = p.loss_at(par, tasks)
+        return p.by_cell(p.training(loss.grad_epsilon(Z, p.targets(tasks)), tasks))
+
+    def gram_times(self, U: np.ndarray, Z: np.ndarray, par: Canonical) -> np.ndarray:
+        """``G_q u`` per task and cell."""
+        return self.problem.by_cell(self.bends * self.problem.design.decisions(U))
+
+
+class WeightedGram(_RowWise):
+    """Hessians formed from the rows at each step, factored by Cholesky."""
+
+    def factor(self, par: Canonical, diagonal: np.ndarray, tasks: np.ndarray) -> _Factors:
+        """The inverse Hessians of the tasks, as a callable on right-hand sides."""
+        p, hessians = self.problem, []
+        for m in tasks:
+            weight = self.bends[m] * p.per_row(par.c, np.array([m]))[0]
+            rows = np.flatnonzero(weight)
+            H = p.design.gram(weight) if 2 * len(rows) > len(weight) else p.design.gram(weight[rows], rows)
+            p.penalty.add_to(H, diagonal, m)
+            hessians.append(H)
+        return _Factors(hessians)
+
+
+class GramFree(_RowWise):
+    """Hessians as products with X; systems by conjugate gradients with a diagonal preconditioner."""
+
+    tolerance = 1e-10
+    max_iter = 500
+
+    def factor(self, par: Canonical, diagonal: np.ndarray, tasks: np.ndarray, tol: float | None = None):
+        """The inverse Hessians of the tasks, as a callable on right-hand sides."""
+        return _ConjugateGradients(self, par, diagonal, tasks, self.tolerance if tol is None else tol)
+
+
+class _ConjugateGradients:
+    """Solves the tasks' Newton systems together; each product with X serves every task."""
+
+    def __init__(self, curvature: GramFree, par: Canonical, diagonal: np.ndarray, tasks: np.ndarray, tol: float):
+        p = curvature.problem
+        self.problem, self.tasks, self.tol, self.max_iter = p, tasks, tol, curvature.max_iter
+        self.diagonal = diagonal
+        weight = curvature.bends[tasks] * p.per_row(par.c, tasks)
+        # Rows with no curvature in any task drop out of every product.
+        rows = np.flatnonzero(weight.any(axis=0))
+        self.block = p.design.array[rows]
+        self.weight = np.ascontiguousarray(weight[:, rows].T)
+        squares = self.block.multiply(self.block) if not p.design.is_dense else self.block**2
+        self.preconditioner = diagonal[tasks] + np.asarray(squares.T @ self.weight).T
+        self.preconditioner = np.maximum(self.preconditioner, 1e-12 * self.preconditioner.max(axis=1, keepdims=True))
+        self.iterations = 0
+
+    def product(self, V: np.ndarray, live: np.ndarray) -> np.ndarray:
+        """Hessian times one vector per live task."""
+        inner = self.block @ np.ascontiguousarray(V.T)
+        out = np.asarray(self.block.T @ (inner * self.weight[:, live])).T
+        return out + self.problem.penalty.times(self.diagonal, V, self.tasks[live])
+
+    def __call__(self, rhs: np.ndarray) -> np.ndarray:
+        if rhs.ndim == 2:
+            return self._solve(rhs)
+        return np.stack([self._solve(rhs[:, :, i]) for i in range(rhs.shape[2])], axis=2)
+
+    def _solve(self, rhs: np.ndarray) -> np.ndarray:
+        x = np.zeros_like(rhs)
+        r = rhs.copy()
+        target = self.tol * np.linalg.norm(rhs, axis=1)
+        live = np.flatnonzero(np.linalg.norm(r, axis=1) > target)
+        q = r / self.preconditioner
+        d = q.copy()
+        rho = np.sum(r * q, axis=1)
+        for _ in range(self.max_iter):
+            if not len(live):
+                break
+            Hd = self.product(d[live], live)
+            alpha = rho[live] / np.sum(d[live] * Hd, axis=1)
+            x[live] += alpha[:, None] * d[live]
+            r[live] -= alpha[:, None] * Hd
+            q[live] = r[live] / self.preconditioner[live]
+            rho_new = np.sum(r[live] * q[live], axis=1)
+            d[live] = q[live] + (rho_new / rho[live])[:, None] * d[live]
+            rho[live] = rho_new
+            self.iterations += 1
+            live = live[np.linalg.norm(r[live], axis=1) > target[live]]
+        return x

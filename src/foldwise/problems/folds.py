@@ -1,0 +1,97 @@
+"""Which rows train and which validate, for several splits that share one design."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+__all__ = ["Folds"]
+
+
+@dataclass(frozen=True, eq=False)
+class Folds:
+    """Splits of ``n`` rows, in an order of the rows that makes the common cases contiguous.
+
+    Rows are stored by validation block and, inside a block, by cell (a cell is a set of rows that share their
+    hyper-parameters: a group of samples, a class). ``order`` maps stored rows to the user's.
+
+    Attributes
+    ----------
+    order : ndarray of int, shape (n,)
+    partition : bool
+        True when the validation sets are disjoint and every split trains on all other rows: K-fold. Then the
+        Gram matrix of a training set is the total less its own block.
+    validation : list of slice or ndarray
+        Stored rows that validate split ``t``.
+    train : ndarray of bool, shape (splits, n)
+    segments : list of list of slice
+        ``segments[b][q]``: stored rows of block ``b`` and cell ``q``. Without a partition there is one block.
+    cell : ndarray of int, shape (n,)
+        Cell of each stored row.
+    """
+
+    order: np.ndarray
+    partition: bool
+    validation: list
+    train: np.ndarray
+    segments: list
+    cell: np.ndarray
+    n_cells: int
+
+    @property
+    def n_splits(self) -> int:
+        return len(self.validation)
+
+    @classmethod
+    def build(
+        cls, n: int, splits: Sequence[tuple[np.ndarray, np.ndarray]], cell: np.ndarray | None = None
+    ) -> Folds:
+        """From ``(train, validation)`` index pairs, as a scikit-learn splitter yields them."""
+        cell = np.zeros(n, dtype=int) if cell is None else np.asarray(cell, dtype=int)
+        n_cells = int(cell.max()) + 1 if n else 1
+        block = np.full(n, len(splits))
+        count = np.zeros(n, dtype=int)
+        complementary = True
+        for t, (train, validation) in enumerate(splits):
+            block[validation] = t
+            count[validation] += 1
+            complementary &= len(train) + len(validation) == n
+        # Index pairs without repeats: equal sizes and an empty overlap make the complement.
+        partition = bool(complementary and count.max(initial=0) <= 1)
+        if partition:
+            for train, validation in splits:
+                inside = np.zeros(n, dtype=bool)
+                inside[train] = True
+                if inside[validation].any() or inside.sum() != len(train):
+                    partition = False
+                    break
+        if not partition:
+            block[:] = 0
+        key = block * n_cells + cell
+        order = np.arange(n) if np.all(key[1:] >= key[:-1]) else np.argsort(key, kind="stable")
+        sorted_key = key[order]
+        n_blocks = int(block.max(initial=0)) + 1
+        edges = np.searchsorted(sorted_key, np.arange(n_blocks * n_cells + 1))
+        segments = [
+            [slice(int(edges[b * n_cells + q]), int(edges[b * n_cells + q + 1])) for q in range(n_cells)]
+            for b in range(n_blocks)
+        ]
+        position = np.empty(n, dtype=int)
+        position[order] = np.arange(n)
+        train_mask = np.zeros((len(splits), n), dtype=bool)
+        validation_rows: list = []
+        for t, (train, validation) in enumerate(splits):
+            train_mask[t, position[train]] = True
+            if partition:
+                rows = segments[t]
+                validation_rows.append(slice(rows[0].start, rows[-1].stop) if t < n_blocks else slice(0, 0))
+            else:
+                validation_rows.append(np.sort(position[validation]))
+        return cls(order, partition, validation_rows, train_mask, segments, cell[order], n_cells)
+
+    @classmethod
+    def whole(cls, n: int, cell: np.ndarray | None = None) -> Folds:
+        """One split that trains on every row and validates on none."""
+        return cls.build(n, [(np.arange(n), np.arange(0))], cell)

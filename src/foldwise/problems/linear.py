@@ -1,0 +1,364 @@
+r"""Linear training problems of all folds (and classes) on one design, solved in lockstep.
+
+Task ``m = (target k, split t)`` minimises over ``w``
+
+.. math::  E_m(w; \theta) = \tfrac12 \sum_d \lambda_{kd} s_{td} w_d^2
+           + \sum_{j \in \mathrm{train}(t)} c_{k q(j)} \, v_j \, \ell(x_j' w, y_{kj}; \varepsilon_{k q(j)})
+
+where ``q(j)`` is the cell of row ``j`` (its group of samples, its class), ``v`` are sample weights and ``s`` the
+penalty scales of :class:`foldwise.penalties.Quadratic`. Weights ``W`` have one row per task.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from foldwise.design import Design
+from foldwise.losses import Loss
+from foldwise.penalties import Quadratic
+from foldwise.problems.curvature import make_curvature
+from foldwise.problems.folds import Folds
+from foldwise.problems.parameters import Canonical, ParameterMap
+from foldwise.problems.ridge import scout
+
+__all__ = ["LinearProblem", "Point"]
+
+
+@dataclass(eq=False)
+class Point:
+    """Weights at one ``theta`` with what Newton's method and the hypergradient reuse.
+
+    ``solve(rhs)`` applies the inverse Hessian to right-hand sides of shape (tasks, columns, k).
+    """
+
+    theta: np.ndarray
+    par: Canonical
+    W: np.ndarray
+    Z: np.ndarray
+    phi: np.ndarray
+    solve: Any
+    converged: np.ndarray
+    steps: int
+    stamp: int
+    extra: dict = field(default_factory=dict)
+
+
+class LinearProblem:
+    """Training problems of a linear model on shared rows.
+
+    Parameters
+    ----------
+    design : Design
+        Rows in the order of ``folds``.
+    Y : ndarray, shape (targets, n)
+        Targets in stored order: one row for regression and two classes, one per class for one-vs-rest.
+    folds : Folds
+    loss : Loss
+        A smooth training loss.
+    parameters : ParameterMap
+    penalty : Quadratic
+        One row per task.
+    weight : ndarray, shape (n,), optional
+        Sample weights in training.
+    validation_weight : ndarray, shape (n,), optional
+        Sample weights in the criterion.
+    n_total : int, optional
+        Number of tasks over which the outer objective averages, when several problems share it.
+    """
+
+    def __init__(
+        self,
+        design: Design,
+        Y: np.ndarray,
+        folds: Folds,
+        loss: Loss,
+        parameters: ParameterMap,
+        penalty: Quadratic,
+        weight: np.ndarray | None = None,
+        validation_weight: np.ndarray | None = None,
+        n_total: int | None = None,
+    ) -> None:
+        if not loss.smooth:
+            raise ValueError(
+                f"a linear model in the primal needs a loss with a second derivative; got {type(loss).__name__}. "
+                "Use its squared or smoothed form (SquaredHinge, QuarticHinge, SquaredEpsilonInsensitive)"
+            )
+        self.design, self.Y, self.folds, self.loss = design, Y, folds, loss
+        self.parameters, self.penalty = parameters, penalty
+        self.n_targets, self.n_splits = len(Y), folds.n_splits
+        self.n_tasks = self.n_targets * self.n_splits
+        self.n_rows, self.n_columns, self.n_cells = design.n_rows, design.n_columns, folds.n_cells
+        self.weight = np.ones(self.n_rows) if weight is None else weight
+        self.target = np.repeat(np.arange(self.n_targets), self.n_splits)
+        self.split = np.tile(np.arange(self.n_splits), self.n_targets)
+        self.uniform = bool(np.all(self.weight == 1.0))
+        criterion_weight = np.ones(self.n_rows) if validation_weight is None else validation_weight
+        self.validation_weight = []
+        for rows in folds.validation:
+            v = criterion_weight[rows]
+            total = v.sum()
+            if len(v) and total <= 0:
+                raise ValueError("a validation fold has no positive sample weight; use other folds or weights")
+            self.validation_weight.append(v / (total * (n_total or self.n_tasks)) if len(v) else v)
+        self._grams: np.ndarray | None = None
+        self.curvature = make_curvature(self)
+
+    def reset(self) -> None:
+        """Forget the curvature kept from earlier points; the next solve starts afresh."""
+        self.curvature = make_curvature(self)
+
+    def block_grams(self) -> np.ndarray:
+        """Weighted Gram matrix of every validation block and cell: shape (blocks, cells, columns, columns)."""
+        if self._grams is None:
+            D = self.n_columns
+            self._grams = np.zeros((len(self.folds.segments), self.n_cells, D, D))
+            for b, block in enumerate(self.folds.segments):
+                for q, rows in enumerate(block):
+                    X = self.design.array[rows]
+                    self._grams[b, q] = X.T @ X if self.uniform else self.design.gram(self.weight[rows], rows)
+        return self._grams
+
+    def start(self) -> np.ndarray:
+        """Weights to start from when nothing better is known."""
+        return np.zeros((self.n_tasks, self.n_columns))
+
+    def per_task(self, values: np.ndarray) -> np.ndarray:
+        """One row per task from one row per target."""
+        return values if self.n_splits == 1 else np.repeat(values, self.n_splits, axis=0)
+
+    def per_row(self, values: np.ndarray, tasks: np.ndarray) -> np.ndarray:
+        """Values per target and cell, spread to (tasks, n) or, with one cell, (tasks, 1)."""
+        chosen = values[self.target[tasks]]
+        return chosen if self.n_cells == 1 else chosen[:, self.folds.cell]
+
+    def targets(self, tasks: np.ndarray) -> np.ndarray:
+        """Targets of the tasks: shape (tasks, n), or (1, n) when all share one."""
+        return self.Y if self.n_targets == 1 else self.Y[self.target[tasks]]
+
+    def loss_at(self, par: Canonical, tasks: np.ndarray) -> Loss:
+        """The training loss with its tube widths, one per row, at these tasks."""
+        if "epsilon" not in self.loss.tunable:
+            return self.loss
+        return self.loss.replace(epsilon=self.per_row(par.epsilon, tasks))
+
+    def training(self, values: np.ndarray, tasks: np.ndarray) -> np.ndarray:
+        """``values`` (tasks, n) times the sample weights, zero on rows that do not train the task; in place."""
+        if not self.uniform:
+            values *= self.weight
+        if self.folds.partition:
+            for row, m in zip(values, tasks, strict=True):
+                row[self.folds.validation[self.split[m]]] = 0.0
+        else:
+            values *= self.folds.train[self.split[tasks]]
+        return values
+
+    def by_cell(self, U: np.ndarray) -> np.ndarray:
+        """``sum_j U_mj x_j`` separately for each cell: (tasks, n) -> (tasks, cells, columns)."""
+        if self.n_cells == 1:
+            return self.design.pull(U)[:, None, :]
+        out = np.zeros((len(U), self.n_cells, self.n_columns))
+        for block in self.folds.segments:
+            for q, rows in enumerate(block):
+                if rows.stop > rows.start:
+                    out[:, q] += self.design.pull(U[:, rows], rows)
+        return out
+
+    def scout(self, theta: np.ndarray, factors: np.ndarray) -> np.ndarray | None:
+        """Least-squares validation error at ``theta`` for each factor on the loss; see :mod:`.ridge`."""
+        return scout(self, theta, factors)
+
+    # The Problem contract: value and derivatives at any (W, theta), straight from the rows.
+
+    def value(self, W: np.ndarray, theta: np.ndarray) -> np.ndarray:
+        """``E_m``, one number per task."""
+        par, tasks = self.parameters(theta), np.arange(self.n_tasks)
+        return self.loss_value(W, par) + 0.5 * np.sum(
+            W * self.penalty.times(self.diagonal(par), W, tasks), axis=1
+        )
+
+    def loss_value(self, W: np.ndarray, par: Canonical, Z: np.ndarray | None = None) -> np.ndarray:
+        """The loss part of ``E_m``."""
+        tasks = np.arange(self.n_tasks)
+        Z = self.design.decisions(W) if Z is None else Z
+        losses = self.loss_at(par, tasks).value(Z, self.targets(tasks)) * self.per_row(par.c, tasks)
+        return self.training(losses, tasks).sum(axis=1)
+
+    def loss_grad(self, W: np.ndarray, par: Canonical, Z: np.ndarray | None = None) -> np.ndarray:
+        """Gradient of the loss part of ``E_m``."""
+        tasks = np.arange(self.n_tasks)
+        Z = self.design.decisions(W) if Z is None else Z
+        slopes = self.loss_at(par, tasks).grad(Z, self.targets(tasks)) * self.per_row(par.c, tasks)
+        return self.design.pull(self.training(slopes, tasks))
+
+    def grad(self, W: np.ndarray, theta: np.ndarray) -> np.ndarray:
+        """``dE_m/dw``, one row per task."""
+        par = self.parameters(theta)
+        return self.loss_grad(W, par) + self.penalty.times(self.diagonal(par), W, np.arange(self.n_tasks))
+
+    def hess(self, W: np.ndarray, theta: np.ndarray) -> np.ndarray:
+        """``d2E_m/dw2``: shape (tasks, columns, columns)."""
+        par, tasks = self.parameters(theta), np.arange(self.n_tasks)
+        bends = self.loss_at(par, tasks).hess(self.design.decisions(W), self.targets(tasks))
+        bends = self.training(bends * self.per_row(par.c, tasks), tasks)
+        diagonal = self.diagonal(par)
+        out = np.stack([self.design.gram(row) for row in bends])
+        for m in tasks:
+            self.penalty.add_to(out[m], diagonal, m)
+        return out
+
+    def cross_vjp(self, W: np.ndarray, theta: np.ndarray, U: np.ndarray) -> np.ndarray:
+        """``sum_m u_m' d2E_m/dw dtheta``: shape (p,)."""
+        point = self.point(W, theta)
+        return self.contract(point, U)
+
+    def feasible(self, theta: np.ndarray) -> tuple[None, None, None]:
+        """Lower and upper bounds on ``w`` and equality rows: none here."""
+        return None, None, None
+
+    def decision(self, W: np.ndarray, theta: np.ndarray, X: np.ndarray) -> np.ndarray:
+        """Decisions on new rows, shape (tasks, rows)."""
+        coef, bias = self.design.to_user(W)
+        return np.asarray((X @ coef.T).T) + bias[:, None]
+
+    # What solvers and the hypergradient use: the same quantities from the curvature state.
+
+    def diagonal(self, par: Canonical) -> np.ndarray:
+        """Diagonal of the penalty's Hessian, one row per task."""
+        return self.penalty.diagonal(self.per_task(par.lam))
+
+    def point(self, W: np.ndarray, theta: np.ndarray, steps: int = 0, Z: np.ndarray | None = None) -> Point:
+        """Everything about ``(W, theta)`` that derivatives need."""
+        par, tasks = self.parameters(theta), np.arange(self.n_tasks)
+        Z = self.design.decisions(W) if Z is None else Z
+        self.curvature.refresh(Z, par, tasks)
+        phi = self.curvature.phi(W, par, tasks)
+        solve = self.curvature.factor(par, self.diagonal(par), tasks)
+        return Point(theta, par, W, Z, phi, solve, np.ones(self.n_tasks, bool), steps, self.curvature.stamp)
+
+    def row_residual(self, point: Point) -> np.ndarray:
+        """The relative KKT residual computed anew from the rows, whatever was kept up to date before."""
+        tasks = np.arange(self.n_tasks)
+        pull = self.loss_grad(point.W, point.par)
+        push = self.penalty.times(self.diagonal(point.par), point.W, tasks)
+        scale = np.linalg.norm(pull, axis=1) + np.linalg.norm(push, axis=1)
+        return np.linalg.norm(pull + push, axis=1) / np.maximum(scale, np.finfo(float).tiny)
+
+    def cross(self, point: Point) -> np.ndarray:
+        """``d2E_m/dw dtheta``: shape (tasks, columns, p)."""
+        par, K = point.par, self.target
+        out = np.zeros((self.n_tasks, self.n_columns, self.parameters.space.size))
+        if self.parameters.tunes["log_c"]:
+            out += np.matmul((par.c[K][:, :, None] * point.phi).transpose(0, 2, 1), par.d_log_c[K])
+        if self.parameters.tunes["epsilon"]:
+            psi = self.psi(point)
+            out += np.matmul((par.c[K][:, :, None] * psi).transpose(0, 2, 1), par.d_epsilon[K])
+        if self.parameters.tunes["log_lam"]:
+            d = par.lam.shape[1]
+            out[:, :d] += (self.diagonal(par)[:, :d] * point.W[:, :d])[:, :, None] * par.d_log_lam[K]
+        return out
+
+    def contract(self, point: Point, U: np.ndarray) -> np.ndarray:
+        """``sum_m u_m' cross_m`` without the cross matrices."""
+        par, K = point.par, self.target
+        out = np.zeros(self.parameters.space.size)
+        if self.parameters.tunes["log_c"]:
+            inner = par.c[K] * np.einsum("md,mqd->mq", U, point.phi)
+            out += np.einsum("mq,mqp->p", inner, par.d_log_c[K])
+        if self.parameters.tunes["epsilon"]:
+            inner = par.c[K] * np.einsum("md,mqd->mq", U, self.psi(point))
+            out += np.einsum("mq,mqp->p", inner, par.d_epsilon[K])
+        if self.parameters.tunes["log_lam"]:
+            d = par.lam.shape[1]
+            inner = (self.diagonal(par) * point.W * U)[:, :d]
+            out += np.einsum("md,mdp->p", inner, par.d_log_lam[K])
+        return out
+
+    def psi(self, point: Point) -> np.ndarray:
+        """``d phi / d epsilon`` per cell: shape (tasks, cells, columns)."""
+        if "psi" not in point.extra:
+            point.extra["psi"] = self.curvature.psi(point.Z, point.par)
+        return point.extra["psi"]
+
+    def bend(self, point: Point, U: np.ndarray, J: np.ndarray, window: float | None) -> np.ndarray:
+        """Second-order part of the hyper-Hessian: ``u' d2(dE/dw)/dtheta2`` along ``w(theta)``; shape (p, p).
+
+        ``J`` is ``dw/dtheta``, shape (tasks, columns, p). With a ``window`` the rows near a kink of the loss stand
+        for the density of rows that change piece as ``theta`` moves.
+        """
+        par, K = point.par, self.target
+        p = self.parameters.space.size
+        out = np.zeros((p, p))
+        one_sided = np.zeros((p, p))
+        if self.parameters.tunes["log_c"]:
+            c, L = par.c[K], par.d_log_c[K]
+            inner = c * np.einsum("md,mqd->mq", U, point.phi)
+            out += np.einsum("mq,mqa,mqb->ab", inner, L, L, optimize=True)
+            GU = self.curvature.gram_times(U, point.Z, par)
+            reach = np.matmul(c[:, :, None] * GU, J)
+            one_sided += np.einsum("mqa,mqb->ab", L, reach)
+            if self.parameters.tunes["epsilon"]:
+                inner = c * np.einsum("md,mqd->mq", U, self.psi(point))
+                one_sided += np.einsum("mq,mqa,mqb->ab", inner, L, par.d_epsilon[K], optimize=True)
+        if self.parameters.tunes["log_lam"]:
+            d = par.lam.shape[1]
+            diagonal, L = self.diagonal(par)[:, :d], par.d_log_lam[K]
+            for m in range(self.n_tasks):
+                out += (L[m] * (diagonal[m] * U[m, :d] * point.W[m, :d])[:, None]).T @ L[m]
+                one_sided += L[m].T @ ((diagonal[m] * U[m, :d])[:, None] * J[m, :d])
+        out += one_sided + one_sided.T
+        return out + self._third(point, U, J, window)
+
+    def _third(self, point: Point, U: np.ndarray, J: np.ndarray, window: float | None) -> np.ndarray:
+        """The part of :meth:`bend` that comes from the third derivative of the loss, or from its kinks."""
+        par, p = point.par, self.parameters.space.size
+        out = np.zeros((p, p))
+        if self.loss.piecewise_quadratic and window is None:
+            return out
+        for m in range(self.n_tasks):
+            tasks = np.array([m])
+            loss, y, z = self.loss_at(par, tasks), self.targets(tasks)[0], point.Z[m]
+            factor = self.training(np.broadcast_to(self.per_row(par.c, tasks), (1, self.n_rows)).copy(), tasks)[0]
+            if not self.loss.piecewise_quadratic:
+                third = loss.third(z[None], y[None])[0] * factor
+                rows = np.flatnonzero(third)
+                if len(rows):
+                    xu = self.design.decisions(U[m : m + 1], rows)[0]
+                    xJ = self.design.decisions(np.ascontiguousarray(J[m].T), rows)
+                    out += (xJ * (third[rows] * xu)) @ xJ.T
+                continue
+            for u, du, jump in loss.kinks(z[None], y[None]):
+                width = window * max(np.median(np.abs(z - y)), 1e-12) if self.loss.task == "regression" else window
+                rows = np.flatnonzero((np.abs(u[0]) < width) & (factor > 0))
+                if not len(rows):
+                    continue
+                xu = self.design.decisions(U[m : m + 1], rows)[0]
+                move = self.design.decisions(np.ascontiguousarray(J[m].T), rows) * du[0][rows]
+                if self.parameters.tunes["epsilon"]:
+                    d_eps = par.d_epsilon[self.target[m]]
+                    move = move - d_eps[self.folds.cell[rows]].T
+                # l' moves by jump * max(u, 0) * du/dz; its second derivative along theta is a density at u = 0.
+                mass = factor[rows] * jump[0][rows] * du[0][rows] * xu / (2.0 * width)
+                out += (move * mass) @ move.T
+        return out
+
+    # The outer level: decisions on validation rows, and their adjoint.
+
+    def validation(self, point: Point):
+        """Yield ``(task, rows, decisions, targets, weights)`` of every task that validates on some row."""
+        for m in range(self.n_tasks):
+            rows, v = self.folds.validation[self.split[m]], self.validation_weight[self.split[m]]
+            if len(v):
+                yield m, rows, point.Z[m][rows], self.Y[self.target[m]][rows], v
+
+    def n_kinks(self, point: Point, tol: float = 1e-9) -> int:
+        """Training rows that sit at a kink of the loss, over all tasks."""
+        tasks = np.arange(self.n_tasks)
+        scale = max(1.0, float(np.abs(self.Y).max(initial=0.0)))
+        count = 0
+        trains = self.folds.train[self.split] & (self.weight > 0)
+        for u, _, _ in self.loss_at(point.par, tasks).kinks(point.Z, self.targets(tasks)):
+            count += int(np.sum((np.abs(u) <= tol * scale) & trains))
+        return count

@@ -1,0 +1,117 @@
+"""From ``theta`` to the numbers that a linear training problem uses, with derivatives."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import numpy as np
+
+from foldwise.space import Space
+
+__all__ = ["Binding", "Canonical", "ParameterMap"]
+
+KINDS = ("log_c", "epsilon", "log_lam")
+
+
+@dataclass(frozen=True, eq=False)
+class Binding:
+    """Where a named hyper-parameter acts.
+
+    ``kind`` is "log_c" (multiplies the loss of a cell), "epsilon" (the tube of a cell) or "log_lam" (the penalty of
+    a feature). ``index[k, i]`` is the entry of the parameter that target ``k`` uses for cell or feature ``i``,
+    or -1 where it does not act.
+    """
+
+    kind: str
+    index: np.ndarray
+
+
+@dataclass(frozen=True, eq=False)
+class Canonical:
+    """Values at one ``theta`` and their derivatives: ``c, epsilon`` per target and cell, ``lam`` per feature."""
+
+    c: np.ndarray
+    epsilon: np.ndarray
+    lam: np.ndarray
+    d_log_c: np.ndarray
+    d_epsilon: np.ndarray
+    d_log_lam: np.ndarray
+    bend: np.ndarray
+
+
+class ParameterMap:
+    """``theta -> (log c, epsilon, log lam)``: an elementwise change of scale, then sums of entries.
+
+    Parameters
+    ----------
+    space : Space
+    bindings : mapping from parameter name to Binding
+        One for every block of the space.
+    log_c, epsilon : ndarray, shape (targets, cells)
+        The fixed part; tuned parameters add to it.
+    log_lam : ndarray, shape (targets, features)
+    """
+
+    def __init__(
+        self,
+        space: Space,
+        bindings: Mapping[str, Binding],
+        log_c: np.ndarray,
+        epsilon: np.ndarray,
+        log_lam: np.ndarray,
+    ) -> None:
+        self.space = space
+        self.kinds = {name: bindings[name].kind for name in space.slices}
+        self._base = {"log_c": log_c, "epsilon": epsilon, "log_lam": log_lam}
+        self._incidence: dict[str, np.ndarray | None] = dict.fromkeys(KINDS)
+        self._mixed = np.zeros(space.size, dtype=bool)
+        self._is_log = np.zeros(space.size, dtype=bool)
+        for block in space.blocks:
+            binding = bindings[block.name]
+            columns = space.slices[block.name]
+            matrix = self._incidence[binding.kind]
+            if matrix is None:
+                matrix = np.zeros((*self._base[binding.kind].shape, space.size))
+                self._incidence[binding.kind] = matrix
+            used = binding.index >= 0
+            targets, places = np.nonzero(used)
+            matrix[targets, places, columns.start + block.index[binding.index[used]]] += 1.0
+            self._is_log[columns] = block.scale == "log"
+            self._mixed[columns] = (block.scale == "log") != (binding.kind != "epsilon")
+        # log(exp(theta)) and plain values need no change of scale; the other two combinations do.
+        self._constant = not self._mixed.any()
+        self.tunes = {kind: self._incidence[kind] is not None for kind in KINDS}
+
+    def __call__(self, theta: np.ndarray) -> Canonical:
+        """The canonical values at ``theta``."""
+        theta = np.asarray(theta, float)
+        values, slope, bend = theta, np.ones(len(theta)), np.zeros(len(theta))
+        if not self._constant:
+            values = theta.copy()
+            to_exp, to_log = self._mixed & self._is_log, self._mixed & ~self._is_log
+            values[to_exp] = np.exp(theta[to_exp])
+            slope[to_exp] = values[to_exp]
+            bend[to_exp] = 1.0
+            positive = np.maximum(theta[to_log], np.finfo(float).tiny)
+            values[to_log] = np.log(positive)
+            slope[to_log] = 1.0 / positive
+            bend[to_log] = -1.0 / positive
+        value, derivative = {}, {}
+        for kind in KINDS:
+            base, matrix = self._base[kind], self._incidence[kind]
+            if matrix is None:
+                value[kind] = base
+                derivative[kind] = np.zeros((*base.shape, 0))
+            else:
+                value[kind] = base + matrix @ values
+                derivative[kind] = matrix if self._constant else matrix * slope
+        return Canonical(
+            c=np.exp(value["log_c"]),
+            epsilon=value["epsilon"],
+            lam=np.exp(value["log_lam"]),
+            d_log_c=derivative["log_c"],
+            d_epsilon=derivative["epsilon"],
+            d_log_lam=derivative["log_lam"],
+            bend=bend,
+        )

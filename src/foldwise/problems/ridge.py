@@ -1,0 +1,83 @@
+"""Least squares as a scout: its cross-validation error for every strength of penalty at once.
+
+At ``epsilon = 0`` the squared tube loss is least squares, and for other losses least squares on the targets has its
+optimum nearby. One eigendecomposition per fold gives the error for all strengths, which makes a good first guess
+for a search on the real loss.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+__all__ = ["scout"]
+
+MAX_COLUMNS = 600
+
+
+def scout(problem, theta: np.ndarray, factors: np.ndarray) -> np.ndarray | None:
+    """Mean squared validation error of ridge regression when the loss at ``theta`` is multiplied by each factor.
+
+    Parameters
+    ----------
+    problem : LinearProblem
+    theta : ndarray
+        Reference point: its penalties and relative weights of cells are kept.
+    factors : ndarray, shape (R,)
+
+    Returns
+    -------
+    ndarray, shape (R,), or None when the folds are no partition or the design is too wide or sparse.
+    """
+    folds, D = problem.folds, problem.n_columns
+    if not folds.partition or not problem.design.is_dense or D > MAX_COLUMNS:
+        return None
+    par = problem.parameters(theta)
+    grams, curvature = problem.block_grams(), _curvature(problem.loss)
+    d = problem.design.n_features
+    total_error = np.zeros(len(factors))
+    for k in range(problem.n_targets):
+        weighted = problem.weight * problem.Y[k]
+        moments = np.stack(
+            [[problem.design.pull(weighted[None, rows], rows)[0] for rows in block] for block in folds.segments]
+        )
+        squares = [float(weighted[block[0].start : block[-1].stop] @ problem.Y[k][block[0].start : block[-1].stop])
+                   for block in folds.segments]
+        c, lam = par.c[k], par.lam[k]
+        blocks_G = np.tensordot(grams, c, axes=([1], [0]))
+        blocks_b = np.tensordot(moments, c, axes=([1], [0]))
+        for t in range(problem.n_splits):
+            m = k * problem.n_splits + t
+            penalty = lam * problem.penalty.scale[m]
+            w = _path(
+                blocks_G.sum(axis=0) - blocks_G[t], blocks_b.sum(axis=0) - blocks_b[t], penalty, d,
+                curvature * factors,
+            )
+            Gv, bv = grams[t].sum(axis=0), moments[t].sum(axis=0)
+            mass = problem.weight[folds.validation[t]].sum()
+            error = np.einsum("dr,dr->r", w, Gv @ w) - 2.0 * bv @ w + squares[t]
+            total_error += np.maximum(error, 0.0) / max(mass, np.finfo(float).tiny)
+    return total_error / problem.n_tasks
+
+
+def _curvature(loss) -> float:
+    """Typical second derivative of the loss: 2 for squared ones, 1/4 for logistic, about 1 for the rest."""
+    bend = float(loss.hess(np.zeros(1), np.full(1, 1.0))[0])
+    return bend if bend > 0.1 else 1.0
+
+
+def _path(G: np.ndarray, b: np.ndarray, penalty: np.ndarray, d: int, strengths: np.ndarray) -> np.ndarray:
+    """Columns minimise ``1/2 w'Pw + s (1/2 w'Gw - b'w)`` for each strength ``s``; the intercept is free."""
+    has_intercept = len(G) > d
+    Gf, bf = G[:d, :d], b[:d]
+    if has_intercept:
+        mass = max(G[d, d], np.finfo(float).tiny)
+        Gf = Gf - np.outer(G[:d, d], G[:d, d]) / mass
+        bf = bf - G[:d, d] * (b[d] / mass)
+    root = np.sqrt(np.maximum(penalty, np.finfo(float).tiny))
+    values, vectors = np.linalg.eigh(Gf / np.outer(root, root))
+    values = np.maximum(values, 0.0)
+    shrink = strengths / (1.0 + np.outer(values, strengths))
+    w = (vectors @ (shrink * (vectors.T @ (bf / root))[:, None])) / root[:, None]
+    if has_intercept:
+        w = np.vstack([w, (b[d] - G[:d, d] @ w) / mass])
+    return w

@@ -1,0 +1,132 @@
+"""What solvers and searches return: a status in words, a certificate, a history."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict, dataclass, field
+from enum import StrEnum
+from typing import Any
+
+import numpy as np
+
+__all__ = ["Record", "Result", "Status"]
+
+
+class Status(StrEnum):
+    """How a search ended."""
+
+    CONVERGED = "converged"
+    STALLED = "stalled"
+    EXHAUSTED = "exhausted"
+    MAX_ITER = "iteration limit"
+    TIME_LIMIT = "time limit"
+    STOPPED = "stopped by callback"
+    INTERRUPTED = "interrupted"
+
+
+MESSAGES = {
+    Status.CONVERGED: "The hypergradient test is satisfied: a local minimum of the cross-validation error.",
+    Status.STALLED: "No further decrease was found, although the hypergradient is not small; often a kink.",
+    Status.EXHAUSTED: "Every point of the plan was evaluated.",
+    Status.MAX_ITER: "The iteration limit was reached; raise max_iter for a better point.",
+    Status.TIME_LIMIT: "The time limit was reached; this is the best point so far.",
+    Status.STOPPED: "A callback asked to stop; this is the best point so far.",
+    Status.INTERRUPTED: "Interrupted from the keyboard; this is the best point so far.",
+}
+
+
+@dataclass
+class Record:
+    """One evaluation of the cross-validation error."""
+
+    start: int
+    evaluation: int
+    objective: float
+    best: float
+    params: dict[str, Any]
+    gradient_norm: float | None
+    elapsed: float
+    note: str = ""
+    fold_objectives: list[float] = field(default_factory=list)
+
+
+@dataclass
+class Result:
+    """The outcome of a search, with the evidence for it.
+
+    Attributes
+    ----------
+    theta, params : the selected point, as a vector and by name
+    objective, objective_start : cross-validation error there and at the first point evaluated
+    fold_objectives : the error of each task (fold, or class and fold)
+    status, message : how the search ended
+    kkt : relative KKT residual of every inner solution, recomputed from the rows
+    gradient_norm : norm of the hypergradient projected on the bounds
+    at_bound : entries that sit at a bound
+    n_kinks : training rows within ``1e-9`` of a kink of the loss, over all inner solutions
+    history : one record per evaluation
+    """
+
+    theta: list[float]
+    params: dict[str, Any]
+    objective: float
+    objective_start: float
+    fold_objectives: list[float]
+    status: Status
+    message: str
+    method: str
+    history: list[Record] = field(default_factory=list)
+    kkt: list[float] = field(default_factory=list)
+    gradient_norm: float | None = None
+    at_bound: dict[str, str] = field(default_factory=dict)
+    n_kinks: int = 0
+    n_evaluations: int = 0
+    n_inner_steps: int = 0
+    elapsed: float = 0.0
+    seed: int | None = None
+    version: str = ""
+    warnings: list[str] = field(default_factory=list)
+
+    def to_json(self) -> str:
+        """The whole result as JSON text; :meth:`from_json` gives it back."""
+        return json.dumps(asdict(self), default=_plain, allow_nan=True)
+
+    @classmethod
+    def from_json(cls, text: str) -> Result:
+        """The result that :meth:`to_json` wrote."""
+        try:
+            data = json.loads(text)
+            data["history"] = [Record(**record) for record in data["history"]]
+            data["status"] = Status(data["status"])
+            return cls(**data)
+        except (json.JSONDecodeError, KeyError, TypeError, ValueError) as error:
+            raise ValueError(f"this is not a foldwise result ({error}); it must come from Result.to_json()") from error
+
+    def summary(self) -> str:
+        """The result in a few plain lines."""
+        change = 100 * (self.objective / self.objective_start - 1) if self.objective_start else 0.0
+        lines = [
+            f"{self.method}: {self.status.value}. {self.message}",
+            f"cross-validation error {self.objective:.6g} (start {self.objective_start:.6g}, {change:+.1f}%)",
+            f"{self.n_evaluations} evaluations, {self.elapsed:.2f} s",
+        ]
+        for name, value in self.params.items():
+            values = np.atleast_1d(value)
+            shown = ", ".join(f"{v:.4g}" for v in values[:8]) + (", ..." if len(values) > 8 else "")
+            lines.append(f"  {name} = {shown}")
+        if self.at_bound:
+            names = [f"{name} ({side})" for name, side in self.at_bound.items()]
+            lines.append(f"at a bound: {', '.join(names[:8])}{' ...' if len(names) > 8 else ''}")
+        norm = "not computed" if self.gradient_norm is None else f"{self.gradient_norm:.2g}"
+        kkt = max(self.kkt, default=float("nan"))
+        lines.append(f"hypergradient norm {norm}; largest KKT residual {kkt:.1g}; samples at a kink {self.n_kinks}")
+        lines += [f"warning: {text}" for text in self.warnings]
+        return "\n".join(lines)
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, np.ndarray):
+        return value.tolist()
+    if isinstance(value, np.generic):
+        return value.item()
+    raise TypeError(f"cannot write {type(value).__name__} as JSON")

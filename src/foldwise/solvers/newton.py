@@ -1,0 +1,117 @@
+"""Semismooth Newton on all tasks of a problem in lockstep.
+
+On a piecewise quadratic loss a full step that changes no row's piece lands on the exact solution. A full step is
+taken first; only when it overshoots (the derivative along it has turned clearly positive) an exact line search
+along the step follows, which needs no further pass over X.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+__all__ = ["Newton"]
+
+
+@dataclass(frozen=True)
+class Newton:
+    """Semismooth Newton for smooth losses.
+
+    Parameters
+    ----------
+    tol : float
+        Stop when the gradient is this small relative to the norms of its two parts, loss and penalty.
+    max_iter : int
+        Newton steps at most; tasks that need more are reported as not converged.
+    """
+
+    tol: float = 1e-9
+    max_iter: int = 100
+
+    def solve(self, problem, theta: np.ndarray, W: np.ndarray):
+        """Minimise every task at ``theta``, starting from ``W``; returns a ``Point``."""
+        par = problem.parameters(theta)
+        diagonal = problem.diagonal(par)
+        c = problem.per_task(par.c)
+        curvature = problem.curvature
+        W = W.copy()
+        Z = problem.design.decisions(W)
+        live = np.arange(problem.n_tasks)
+        curvature.refresh(Z, par, live)
+        g, size = _gradient(problem, W, par, diagonal, c, live)
+        steps = 0
+        while True:
+            keep = np.linalg.norm(g, axis=1) > self.tol * size
+            live, g = live[keep], g[keep]
+            if not len(live) or steps >= self.max_iter:
+                break
+            # 1. Newton direction of every unfinished task.
+            step = self._direction(curvature, par, diagonal, live, g, size[keep])
+            dZ = problem.design.decisions(step)
+            slope = np.sum(g * step, axis=1)
+            # 2. The full step, and what the derivative along it has become.
+            W[live] += step
+            Z[live] += dZ
+            curvature.refresh(Z[live], par, live)
+            g, size = _gradient(problem, W[live], par, diagonal, c, live)
+            end = np.sum(g * step, axis=1)
+            over = np.flatnonzero(end > (0.1 if steps < 8 else 1e-3) * np.abs(slope))
+            # 3. Where it overshoots: the minimum along the segment.
+            for i in over:
+                m = live[i]
+                back = 1.0 - _line_search(problem, par, m, W[m] - step[i], step[i], Z[m] - dZ[i], dZ[i], diagonal)
+                W[m] -= back * step[i]
+                Z[m] -= back * dZ[i]
+            if len(over):
+                curvature.refresh(Z[live[over]], par, live[over])
+                g[over], size[over] = _gradient(problem, W[live[over]], par, diagonal, c, live[over])
+            steps += 1
+        point = problem.point(W, theta, steps, Z)
+        point.converged[live] = False
+        return point
+
+    def _direction(self, curvature, par, diagonal, live, g, size):
+        if hasattr(curvature, "max_iter"):
+            # Inexact Newton: solve as accurately as the gradient is small, never finer than needed.
+            ratio = np.linalg.norm(g, axis=1) / size
+            tol = float(np.clip(np.min(np.minimum(np.sqrt(ratio), 0.1)), 1e-4, 0.1))
+            return curvature.factor(par, diagonal, live, tol)(-g)
+        return curvature.factor(par, diagonal, live)(-g[:, :, None])[:, :, 0]
+
+
+def _gradient(problem, W, par, diagonal, c, tasks):
+    """Gradient of the tasks, and the size of the parts that cancel in it."""
+    pull = np.matmul(c[tasks][:, None, :], problem.curvature.phi(W, par, tasks))[:, 0]
+    push = problem.penalty.times(diagonal, W, tasks)
+    size = np.linalg.norm(pull, axis=1) + np.linalg.norm(push, axis=1)
+    return pull + push, np.maximum(size, np.finfo(float).tiny)
+
+
+def _line_search(problem, par, m, w, step, z, dz, diagonal, rounds: int = 40) -> float:
+    """Step length in (0, 1] that minimises ``E_m(w + a step)``: a root of its increasing derivative."""
+    tasks = np.array([m])
+    loss, y = problem.loss_at(par, tasks), problem.targets(tasks)
+    weight = problem.training(np.broadcast_to(problem.per_row(par.c, tasks), (1, len(z))) * dz, tasks)[0]
+    linear = float(problem.penalty.times(diagonal, w[None], tasks)[0] @ step)
+    quadratic = float(problem.penalty.times(diagonal, step[None], tasks)[0] @ step)
+
+    def derivative(a: float) -> float:
+        return linear + a * quadratic + float(weight @ loss.grad((z + a * dz)[None], y)[0])
+
+    low, high = 0.0, 1.0
+    f_low, f_high = derivative(low), derivative(high)
+    if f_high <= 0 or f_low >= 0:
+        return 1.0
+    goal = 0.01 * abs(f_low)
+    for i in range(rounds):
+        # Regula falsi, with a bisection every third round against one-sided creeping.
+        a = 0.5 * (low + high) if i % 3 == 2 else low + (high - low) * f_low / (f_low - f_high)
+        f = derivative(a)
+        if abs(f) <= goal:
+            return a
+        if f < 0:
+            low, f_low = a, f
+        else:
+            high, f_high = a, f
+    return low if low > 0 else high

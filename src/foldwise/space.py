@@ -1,0 +1,234 @@
+"""The search space: hyper-parameter names, their scale and bounds, and the flat vector ``theta``.
+
+``theta`` holds the logarithm of an entry on a ``Log`` scale and the entry itself on a ``Lin`` scale, block after
+block in the order in which the names were given.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+__all__ = ["Block", "Dimension", "Lin", "Log", "Space", "as_dimension"]
+
+PER = (None, "feature", "group", "class")
+
+
+@dataclass(frozen=True, eq=False)
+class Dimension:
+    """Bounds, scale and multiplicity of one hyper-parameter. Use :class:`Log` or :class:`Lin`.
+
+    Parameters
+    ----------
+    lower, upper : float or array
+        Bounds in the parameter's own units; an array gives one bound per entry.
+    per : {None, "feature", "group", "class"}
+        None: one value. "feature": one per column of X. "group": one per group of samples
+        (``fit(..., sample_groups=...)``). "class": one per one-vs-rest problem of a multiclass model.
+    tie : sequence, optional
+        One label per entry; entries with the same label share their value.
+    """
+
+    lower: Any
+    upper: Any
+    per: str | None = None
+    tie: Sequence | None = None
+
+    scale = "lin"
+
+    def __post_init__(self) -> None:
+        lower, upper = np.asarray(self.lower, float), np.asarray(self.upper, float)
+        if self.per not in PER:
+            raise ValueError(f"per must be one of {PER}; got {self.per!r}")
+        if not (np.all(np.isfinite(lower)) and np.all(np.isfinite(upper))):
+            raise ValueError(f"bounds must be finite; got ({self.lower}, {self.upper})")
+        if np.any(lower > upper):
+            raise ValueError(f"the lower bound exceeds the upper one in ({self.lower}, {self.upper}); swap them")
+        if self.scale == "log" and np.any(lower <= 0):
+            raise ValueError(
+                f"a log scale needs positive bounds; got ({self.lower}, {self.upper}). Raise the lower bound, or use Lin"
+            )
+        if self.tie is not None and self.per is None:
+            raise ValueError("tie shares values between entries, so it needs per='feature', 'group' or 'class'")
+
+
+class Log(Dimension):
+    """A positive hyper-parameter searched on a logarithmic scale.
+
+    >>> Log(1e-3, 1e3, per="feature").per
+    'feature'
+    """
+
+    scale = "log"
+
+
+class Lin(Dimension):
+    """A hyper-parameter searched on a linear scale; use it for a tube width, whose optimum may be 0."""
+
+    scale = "lin"
+
+
+def as_dimension(name: str, spec: Any) -> Dimension:
+    """A ``Dimension`` from what a user may write: the object itself or a pair of bounds.
+
+    A bare pair is ``Log`` when the lower bound is positive and the bounds differ by a factor of 100 or more.
+
+    >>> type(as_dimension("C", (1e-3, 1e3))).__name__, type(as_dimension("epsilon", (0, 1))).__name__
+    ('Log', 'Lin')
+    """
+    if isinstance(spec, Dimension):
+        return spec
+    try:
+        lower, upper = spec
+        lower_array, upper_array = np.asarray(lower, float), np.asarray(upper, float)
+    except (TypeError, ValueError):
+        raise ValueError(
+            f"the space entry for {name!r} must be a pair (lower, upper), Log(lower, upper) or Lin(lower, upper); "
+            f"got {spec!r}"
+        ) from None
+    wide = np.all(lower_array > 0) and np.all(upper_array >= 100 * lower_array)
+    return Log(lower, upper) if wide else Lin(lower, upper)
+
+
+@dataclass(frozen=True, eq=False)
+class Block:
+    """One named block of ``theta``: ``size`` free values, spread over ``index.size`` entries."""
+
+    name: str
+    scale: str
+    lower: np.ndarray
+    upper: np.ndarray
+    index: np.ndarray
+    labels: tuple[str, ...]
+    scalar: bool
+
+    @property
+    def size(self) -> int:
+        return len(self.lower)
+
+    def values(self, theta: np.ndarray) -> np.ndarray:
+        """Parameter values of the free entries (before ties are spread)."""
+        return np.exp(theta) if self.scale == "log" else theta
+
+
+@dataclass(frozen=True, eq=False)
+class Space:
+    """Maps names to the flat vector ``theta`` and back; holds the bounds.
+
+    Examples
+    --------
+    >>> space = Space.build({"C": Log(1e-2, 1e2), "epsilon": Lin(0, 1)}, {})
+    >>> theta = space.theta({"C": 1.0, "epsilon": 0.5})
+    >>> space.params(theta)
+    {'C': 1.0, 'epsilon': 0.5}
+    """
+
+    blocks: tuple[Block, ...]
+    slices: dict[str, slice] = field(init=False)
+    lower: np.ndarray = field(init=False)
+    upper: np.ndarray = field(init=False)
+
+    def __post_init__(self) -> None:
+        slices, start = {}, 0
+        for block in self.blocks:
+            slices[block.name] = slice(start, start + block.size)
+            start += block.size
+        object.__setattr__(self, "slices", slices)
+        for side in ("lower", "upper"):
+            parts = [np.log(getattr(b, side)) if b.scale == "log" else getattr(b, side) for b in self.blocks]
+            object.__setattr__(self, side, np.concatenate(parts) if parts else np.zeros(0))
+
+    @classmethod
+    def build(cls, dimensions: Mapping[str, Dimension], labels: Mapping[str, Sequence[Any]]) -> Space:
+        """Fix the sizes: ``labels`` names the entries for each value of ``per`` ("feature", "group", "class")."""
+        blocks = []
+        for name, dim in dimensions.items():
+            if dim.per is None:
+                entries: tuple[str, ...] = (name,)
+                index = np.zeros(1, dtype=int)
+            else:
+                if dim.per not in labels:
+                    hint = {
+                        "group": "pass fit(X, y, sample_groups=...)",
+                        "class": "it needs three or more classes; for the cost of a class tune class_weight",
+                        "feature": "this model has no per-feature parameters",
+                    }[dim.per]
+                    raise ValueError(f"{name!r} asks for one value per {dim.per}, which is not available here: {hint}")
+                entries = tuple(f"{name}[{label}]" for label in labels[dim.per])
+                index = np.arange(len(entries))
+                if dim.tie is not None:
+                    if len(dim.tie) != len(entries):
+                        raise ValueError(
+                            f"tie of {name!r} has {len(dim.tie)} labels; it needs {len(entries)}, one per {dim.per}"
+                        )
+                    _, index = np.unique(np.asarray(dim.tie), return_inverse=True)
+            size = int(index.max()) + 1
+            bounds = []
+            for bound in (dim.lower, dim.upper):
+                array = np.asarray(bound, float)
+                if array.ndim and len(array) not in (1, size, len(entries)):
+                    raise ValueError(f"the bounds of {name!r} have {len(array)} entries; it has {len(entries)}")
+                if array.ndim and len(array) == len(entries) != size:
+                    array = np.array([array[index == k][0] for k in range(size)])
+                bounds.append(np.broadcast_to(array, size).astype(float))
+            blocks.append(Block(name, dim.scale, bounds[0], bounds[1], index, entries, dim.per is None))
+        return cls(tuple(blocks))
+
+    @property
+    def size(self) -> int:
+        """Length of ``theta``."""
+        return len(self.lower)
+
+    @property
+    def names(self) -> list[str]:
+        """One name per entry of ``theta`` (the first entry's where entries are tied)."""
+        return [block.labels[int(np.argmax(block.index == k))] for block in self.blocks for k in range(block.size)]
+
+    def params(self, theta: np.ndarray) -> dict[str, Any]:
+        """Parameter values by name: floats, or arrays with one value per entry."""
+        out: dict[str, Any] = {}
+        for block in self.blocks:
+            values = np.clip(block.values(np.asarray(theta)[self.slices[block.name]]), block.lower, block.upper)
+            out[block.name] = float(values[0]) if block.scalar else values[block.index]
+        return out
+
+    def theta(self, params: Mapping[str, Any]) -> np.ndarray:
+        """The vector for these parameter values, clipped to the bounds; missing names take the middle."""
+        unknown = [name for name in params if name not in self.slices]
+        if unknown:
+            raise ValueError(f"unknown hyper-parameter {unknown[0]!r}; this space has: {', '.join(self.slices)}")
+        parts = []
+        for block in self.blocks:
+            low, high = self.lower[self.slices[block.name]], self.upper[self.slices[block.name]]
+            if block.name not in params:
+                parts.append(0.5 * (low + high))
+                continue
+            values = np.asarray(params[block.name], float).ravel()
+            if values.size == 1:
+                free = np.full(block.size, values[0])
+            elif values.size == block.index.size:
+                free = np.array([values[block.index == k].mean() for k in range(block.size)])
+            else:
+                raise ValueError(f"{block.name!r} needs 1 or {block.index.size} values; got {values.size}")
+            if block.scale == "log":
+                free = np.log(np.maximum(free, np.finfo(float).tiny))
+            parts.append(np.clip(free, low, high))
+        return np.concatenate(parts) if parts else np.zeros(0)
+
+    def clip(self, theta: np.ndarray) -> np.ndarray:
+        """Projection of ``theta`` on the bounds."""
+        return np.clip(theta, self.lower, self.upper)
+
+    def at_bound(self, theta: np.ndarray) -> dict[str, str]:
+        """Which entries sit at a bound: name -> "lower" or "upper" (entries with equal bounds are left out)."""
+        width = self.upper - self.lower
+        out = {}
+        for name, value, low, high, w in zip(self.names, theta, self.lower, self.upper, width, strict=True):
+            if w > 0 and value <= low + 1e-9 * w:
+                out[name] = "lower"
+            elif w > 0 and value >= high - 1e-9 * w:
+                out[name] = "upper"
+        return out
