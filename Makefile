@@ -1,0 +1,55 @@
+PYTHON ?= $(shell command -v python3.11 || command -v python3)
+VENV ?= .venv
+BIN := $(VENV)/bin
+STAMP := $(VENV)/.installed
+
+# One BLAS thread per process: two test workers on two cores must not fight, and timings stay comparable.
+export OMP_NUM_THREADS := 1
+export OPENBLAS_NUM_THREADS := 1
+export MKL_NUM_THREADS := 1
+export NUMEXPR_NUM_THREADS := 1
+
+.DEFAULT_GOAL := help
+.PHONY: help setup demo test lint format slow bench clean
+
+help:  ## list the targets
+	@awk -F ':.*## ' '/^[a-z]+:.*## / {printf "make %-8s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+
+setup: $(STAMP)  ## create .venv and install the package with its development tools
+
+$(STAMP): pyproject.toml
+	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -e ".[dev,save]"
+	touch $(STAMP)
+
+demo: setup  ## make a data set, fit it, compare with scikit-learn's grid search
+	mkdir -p demo
+	$(BIN)/foldwise datasets make pca_bimodal demo/data.csv --rows 2000 --seed 0
+	$(BIN)/foldwise fit demo/data.csv --target y --compare --seed 0 --out demo/model.skops
+	$(BIN)/foldwise predict demo/model.skops demo/data.csv > demo/predictions.csv
+	@head -n 4 demo/predictions.csv
+
+lint: setup  ## ruff and mypy
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+
+test: lint  ## lint, then all tests that are not slow
+	$(BIN)/python -m pytest -n 2 -q -m "not slow"
+
+format: setup  ## let ruff rewrite the sources
+	$(BIN)/ruff check --fix .
+	$(BIN)/ruff format .
+
+slow: setup  ## the slow tests alone
+	$(BIN)/python -m pytest -n 2 -q -m slow
+
+bench: setup  ## run every script of benchmarks/
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -e ".[bench]"
+	set -e; for script in benchmarks/[a-z]*.py; do \
+		test -e "$$script" || { echo "benchmarks/ holds no script yet"; exit 1; }; \
+		echo "== $$script"; $(BIN)/python "$$script"; done
+
+clean:  ## remove the virtual environment, caches and demo output
+	rm -rf $(VENV) demo build dist .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	find src tests papers benchmarks examples -name __pycache__ -type d -prune -exec rm -rf {} +
