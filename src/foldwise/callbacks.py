@@ -1,0 +1,212 @@
+"""Callbacks: objects to hand to a search, called with one :class:`~foldwise.result.Record` per evaluation.
+
+Any callable will do: it gets the record, and a search stops after the current evaluation when it returns True.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import math
+import time
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+__all__ = ["JsonLines", "ProgressBar", "TimeLimit", "format_params"]
+
+
+class ProgressBar:
+    """Show how far a search has come: objective, best, gradient norm, hyper-parameters, time.
+
+    Inside a ``with`` block on a terminal one line is kept up to date in place. Elsewhere (a pipe, a log file, or used
+    as a plain callback) a line is printed for the first record, then at most one per ``interval`` seconds; leaving
+    the block prints the last record if it was held back.
+
+    Parameters
+    ----------
+    console : rich.console.Console, optional
+        Where to write; standard error by default.
+    interval : float, default=1.0
+        Shortest time between two plain lines, in seconds.
+
+    Examples
+    --------
+    >>> from foldwise.callbacks import ProgressBar
+    >>> with ProgressBar() as progress:
+    ...     pass  # BilevelSearchCV(model, callbacks=[progress]).fit(X, y)
+    """
+
+    def __init__(self, console: Any = None, *, interval: float = 1.0):
+        self.console = console
+        self.interval = interval
+        self._live: Any = None
+        self._spinner: Any = None
+        self._held_back: Any = None
+        self._last_line = -math.inf
+
+    def __enter__(self) -> ProgressBar:
+        console = self._get_console()
+        if console.is_terminal:
+            from rich.live import Live
+            from rich.spinner import Spinner
+
+            self._spinner = Spinner("dots", text="starting")
+            self._live = Live(self._spinner, console=console, transient=True, refresh_per_second=8)
+            self._live.start()
+        return self
+
+    def __exit__(self, *exc_info: object) -> None:
+        if self._live is not None:
+            self._live.stop()
+            self._live = None
+        if self._held_back is not None:
+            self._print(self._held_back)
+        self._last_line = -math.inf
+
+    def __call__(self, record: Any) -> None:
+        if self._live is not None:
+            from rich.text import Text
+
+            self._spinner.update(text=Text(format_record(record)))
+        elif time.monotonic() - self._last_line >= self.interval:
+            self._print(record)
+        else:
+            self._held_back = record
+
+    def __deepcopy__(self, memo: dict) -> ProgressBar:
+        # scikit-learn's clone copies parameters; a copy must write to the same screen.
+        return self
+
+    def _print(self, record: Any) -> None:
+        self._get_console().print(
+            format_record(record), markup=False, highlight=False, soft_wrap=True, emoji=False
+        )
+        self._held_back = None
+        self._last_line = time.monotonic()
+
+    def _get_console(self) -> Any:
+        if self.console is None:
+            from rich.console import Console
+
+            self.console = Console(stderr=True)
+        return self.console
+
+
+class TimeLimit:
+    """Stop a search at the first evaluation that ends after ``seconds``.
+
+    Parameters
+    ----------
+    seconds : float
+        Limit, compared with ``record.elapsed``: the time since the search began.
+
+    Examples
+    --------
+    >>> from types import SimpleNamespace
+    >>> limit = TimeLimit(10)
+    >>> limit(SimpleNamespace(elapsed=3.0)), limit(SimpleNamespace(elapsed=12.0))
+    (False, True)
+    """
+
+    def __init__(self, seconds: float):
+        if not seconds > 0:
+            raise ValueError(f"TimeLimit needs a positive number of seconds; got {seconds!r}.")
+        self.seconds = seconds
+
+    def __call__(self, record: Any) -> bool:
+        return record.elapsed >= self.seconds
+
+    def __repr__(self) -> str:
+        return f"TimeLimit({self.seconds!r})"
+
+
+class JsonLines:
+    """Append every record to a file, one JSON object per line.
+
+    The file is opened and closed for each record, so a search that dies loses nothing that was evaluated. Numbers
+    that JSON lacks (nan, inf) are written as null.
+
+    Parameters
+    ----------
+    path : str or Path
+        File to append to; its folder must exist.
+    """
+
+    def __init__(self, path: str | Path):
+        self.path = Path(path)
+        if not self.path.parent.is_dir():
+            raise ValueError(
+                f"JsonLines needs a folder that exists; got {self.path}. Create the folder first."
+            )
+
+    def __call__(self, record: Any) -> None:
+        line = json.dumps(as_json(record), allow_nan=False)
+        with open(self.path, "a", encoding="utf-8") as file:
+            file.write(line + "\n")
+
+    def __repr__(self) -> str:
+        return f"JsonLines({str(self.path)!r})"
+
+
+def format_params(params: Mapping[str, Any], *, most: int = 4) -> str:
+    """Hyper-parameters in a few words: scalars as they are, vectors as a range.
+
+    Examples
+    --------
+    >>> format_params({"C": 0.12345, "lam": np.array([0.1, 3.0, 2.0])})
+    'C 0.1235, lam 0.1 to 3 (3 values)'
+    """
+    words = [
+        f"{name.rsplit('__', 1)[-1]} {format_value(value)}" for name, value in list(params.items())[:most]
+    ]
+    if len(params) > most:
+        words.append(f"{len(params) - most} more")
+    return ", ".join(words)
+
+
+def format_value(value: Any) -> str:
+    """One hyper-parameter: four digits, or the range of a vector."""
+    values = np.asarray(value)
+    if values.ndim == 0:
+        return f"{float(values):.4g}"
+    if values.size <= 3:
+        return "[" + ", ".join(f"{v:.4g}" for v in values.ravel()) + "]"
+    return f"{values.min():.4g} to {values.max():.4g} ({values.size} values)"
+
+
+def format_record(record: Any) -> str:
+    """One line for one evaluation."""
+    words = [f"evaluation {record.evaluation}"]
+    if record.start:
+        words.append(f"start {record.start + 1}")
+    words.append(f"objective {record.objective:.6g}")
+    words.append(f"best {record.best:.6g}")
+    if record.gradient_norm is not None and math.isfinite(record.gradient_norm):
+        words.append(f"gradient {record.gradient_norm:.2g}")
+    words.append(format_params(record.params))
+    words.append(f"{record.elapsed:.1f} s")
+    if record.note:
+        words.append(str(record.note))
+    return " | ".join(words)
+
+
+def as_json(value: Any) -> Any:
+    """Plain lists, dicts, numbers and strings of a record, a result or anything inside them."""
+    if dataclasses.is_dataclass(value) and not isinstance(value, type):
+        return {field.name: as_json(getattr(value, field.name)) for field in dataclasses.fields(value)}
+    if isinstance(value, Mapping):
+        return {str(key): as_json(item) for key, item in value.items()}
+    if isinstance(value, np.ndarray):
+        return as_json(value.tolist())
+    if isinstance(value, list | tuple):
+        return [as_json(item) for item in value]
+    if isinstance(value, np.generic):
+        return as_json(value.item())
+    if isinstance(value, float) and not math.isfinite(value):
+        return None
+    if value is None or isinstance(value, bool | int | float | str):
+        return value
+    return str(value)
