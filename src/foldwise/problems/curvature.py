@@ -190,7 +190,7 @@ class PieceGram:
 
     def phi(self, W: np.ndarray, par: Canonical, tasks: np.ndarray) -> np.ndarray:
         """``sum_j v_j l'_j x_j`` per task and cell."""
-        epsilon = par.epsilon[self.problem.target[tasks]]
+        epsilon = par.epsilon[tasks]
         whole = len(tasks) == self.problem.n_tasks
         G, b0, b1 = (self.G, self.b0, self.b1) if whole else (self.G[tasks], self.b0[tasks], self.b1[tasks])
         return np.matmul(G, W[:, None, :, None])[..., 0] - b0 - epsilon[:, :, None] * b1
@@ -207,7 +207,7 @@ class PieceGram:
         """The inverse Hessians of the tasks, as a callable on right-hand sides."""
         p, hessians = self.problem, []
         for m in tasks:
-            c = par.c[p.target[m]]
+            c = par.c[m]
             H = self.G[m, 0] * c[0] if p.n_cells == 1 else np.tensordot(c, self.G[m], axes=1)
             p.penalty.add_to(H, diagonal, m)
             hessians.append(H)

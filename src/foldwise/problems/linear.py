@@ -3,7 +3,7 @@ r"""Linear training problems of all folds (and classes) on one design, solved in
 Task ``m = (target k, split t)`` minimises over ``w``
 
 .. math::  E_m(w; \theta) = \tfrac12 \sum_d \lambda_{kd} s_{td} w_d^2
-           + \sum_{j \in \mathrm{train}(t)} c_{k q(j)} \, v_j \, \ell(x_j' w, y_{kj}; \varepsilon_{k q(j)})
+           + \sum_{j \in \mathrm{train}(t)} c_{m q(j)} \, v_j \, \ell(x_j' w, y_{kj}; \varepsilon_{m q(j)})
 
 where ``q(j)`` is the cell of row ``j`` (its group of samples, its class), ``v`` are sample weights and ``s`` the
 penalty scales of :class:`foldwise.penalties.Quadratic`. Weights ``W`` have one row per task.
@@ -130,8 +130,8 @@ class LinearProblem:
         return values if self.n_splits == 1 else np.repeat(values, self.n_splits, axis=0)
 
     def per_row(self, values: np.ndarray, tasks: np.ndarray) -> np.ndarray:
-        """Values per target and cell, spread to (tasks, n) or, with one cell, (tasks, 1)."""
-        chosen = values[self.target[tasks]]
+        """Values per task and cell, spread to (tasks, n) or, with one cell, (tasks, 1)."""
+        chosen = values[tasks]
         return chosen if self.n_cells == 1 else chosen[:, self.folds.cell]
 
     def targets(self, tasks: np.ndarray) -> np.ndarray:
@@ -248,32 +248,32 @@ class LinearProblem:
 
     def cross(self, point: Point) -> np.ndarray:
         """``d2E_m/dw dtheta``: shape (tasks, columns, p)."""
-        par, K = point.par, self.target
+        par = point.par
         out = np.zeros((self.n_tasks, self.n_columns, self.parameters.space.size))
         if self.parameters.tunes["log_c"]:
-            out += np.matmul((par.c[K][:, :, None] * point.phi).transpose(0, 2, 1), par.d_log_c[K])
+            out += np.matmul((par.c[:, :, None] * point.phi).transpose(0, 2, 1), par.d_log_c)
         if self.parameters.tunes["epsilon"]:
             psi = self.psi(point)
-            out += np.matmul((par.c[K][:, :, None] * psi).transpose(0, 2, 1), par.d_epsilon[K])
+            out += np.matmul((par.c[:, :, None] * psi).transpose(0, 2, 1), par.d_epsilon)
         if self.parameters.tunes["log_lam"]:
             d = par.lam.shape[1]
-            out[:, :d] += (self.diagonal(par)[:, :d] * point.W[:, :d])[:, :, None] * par.d_log_lam[K]
+            out[:, :d] += (self.diagonal(par)[:, :d] * point.W[:, :d])[:, :, None] * par.d_log_lam[self.target]
         return out
 
     def contract(self, point: Point, U: np.ndarray) -> np.ndarray:
         """``sum_m u_m' cross_m`` without the cross matrices."""
-        par, K = point.par, self.target
+        par = point.par
         out = np.zeros(self.parameters.space.size)
         if self.parameters.tunes["log_c"]:
-            inner = par.c[K] * np.einsum("md,mqd->mq", U, point.phi)
-            out += np.einsum("mq,mqp->p", inner, par.d_log_c[K])
+            inner = par.c * np.einsum("md,mqd->mq", U, point.phi)
+            out += np.einsum("mq,mqp->p", inner, par.d_log_c)
         if self.parameters.tunes["epsilon"]:
-            inner = par.c[K] * np.einsum("md,mqd->mq", U, self.psi(point))
-            out += np.einsum("mq,mqp->p", inner, par.d_epsilon[K])
+            inner = par.c * np.einsum("md,mqd->mq", U, self.psi(point))
+            out += np.einsum("mq,mqp->p", inner, par.d_epsilon)
         if self.parameters.tunes["log_lam"]:
             d = par.lam.shape[1]
             inner = (self.diagonal(par) * point.W * U)[:, :d]
-            out += np.einsum("md,mdp->p", inner, par.d_log_lam[K])
+            out += np.einsum("md,mdp->p", inner, par.d_log_lam[self.target])
         return out
 
     def psi(self, point: Point) -> np.ndarray:
@@ -288,12 +288,12 @@ class LinearProblem:
         ``J`` is ``dw/dtheta``, shape (tasks, columns, p). With a ``window`` the rows near a kink of the loss stand
         for the density of rows that change piece as ``theta`` moves.
         """
-        par, K = point.par, self.target
+        par = point.par
         p = self.parameters.space.size
         out = np.zeros((p, p))
         one_sided = np.zeros((p, p))
         if self.parameters.tunes["log_c"]:
-            c, L = par.c[K], par.d_log_c[K]
+            c, L = par.c, par.d_log_c
             inner = c * np.einsum("md,mqd->mq", U, point.phi)
             out += np.einsum("mq,mqa,mqb->ab", inner, L, L, optimize=True)
             GU = self.curvature.gram_times(U, point.Z, par)
@@ -301,10 +301,10 @@ class LinearProblem:
             one_sided += np.einsum("mqa,mqb->ab", L, reach)
             if self.parameters.tunes["epsilon"]:
                 inner = c * np.einsum("md,mqd->mq", U, self.psi(point))
-                one_sided += np.einsum("mq,mqa,mqb->ab", inner, L, par.d_epsilon[K], optimize=True)
+                one_sided += np.einsum("mq,mqa,mqb->ab", inner, L, par.d_epsilon, optimize=True)
         if self.parameters.tunes["log_lam"]:
             d = par.lam.shape[1]
-            diagonal, L = self.diagonal(par)[:, :d], par.d_log_lam[K]
+            diagonal, L = self.diagonal(par)[:, :d], par.d_log_lam[self.target]
             for m in range(self.n_tasks):
                 out += (L[m] * (diagonal[m] * U[m, :d] * point.W[m, :d])[:, None]).T @ L[m]
                 one_sided += L[m].T @ ((diagonal[m] * U[m, :d])[:, None] * J[m, :d])
@@ -337,7 +337,7 @@ class LinearProblem:
                 xu = self.design.decisions(U[m : m + 1], rows)[0]
                 move = self.design.decisions(np.ascontiguousarray(J[m].T), rows) * du[0][rows]
                 if self.parameters.tunes["epsilon"]:
-                    d_eps = par.d_epsilon[self.target[m]]
+                    d_eps = par.d_epsilon[m]
                     move = move - d_eps[self.folds.cell[rows]].T
                 # l' moves by jump * max(u, 0) * du/dz; its second derivative along theta is a density at u = 0.
                 mass = factor[rows] * jump[0][rows] * du[0][rows] * xu / (2.0 * width)

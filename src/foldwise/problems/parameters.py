@@ -19,8 +19,8 @@ class Binding:
     """Where a named hyper-parameter acts.
 
     ``kind`` is "log_c" (multiplies the loss of a cell), "epsilon" (the tube of a cell) or "log_lam" (the penalty of
-    a feature). ``index[k, i]`` is the entry of the parameter that target ``k`` uses for cell or feature ``i``,
-    or -1 where it does not act.
+    a feature). ``index[i, j]`` is the entry of the parameter that task ``i`` uses for cell ``j`` (for "log_lam":
+    target ``i`` for feature ``j``), or -1 where it does not act.
     """
 
     kind: str
@@ -29,7 +29,7 @@ class Binding:
 
 @dataclass(frozen=True, eq=False)
 class Canonical:
-    """Values at one ``theta`` and their derivatives: ``c, epsilon`` per target and cell, ``lam`` per feature."""
+    """Values at one ``theta`` and their derivatives: ``c, epsilon`` per task and cell, ``lam`` per target and feature."""
 
     c: np.ndarray
     epsilon: np.ndarray
@@ -48,7 +48,7 @@ class ParameterMap:
     space : Space
     bindings : mapping from parameter name to Binding
         One for every block of the space.
-    log_c, epsilon : ndarray, shape (targets, cells)
+    log_c, epsilon : ndarray, shape (tasks, cells)
         The fixed part; tuned parameters add to it.
     log_lam : ndarray, shape (targets, features)
     """
@@ -75,8 +75,8 @@ class ParameterMap:
                 matrix = np.zeros((*self._base[binding.kind].shape, space.size))
                 self._incidence[binding.kind] = matrix
             used = binding.index >= 0
-            targets, places = np.nonzero(used)
-            matrix[targets, places, columns.start + block.index[binding.index[used]]] += 1.0
+            users, places = np.nonzero(used)
+            matrix[users, places, columns.start + block.index[binding.index[used]]] += 1.0
             self._is_log[columns] = block.scale == "log"
             self._mixed[columns] = (block.scale == "log") != (binding.kind != "epsilon")
         # log(exp(theta)) and plain values need no change of scale; the other two combinations do.

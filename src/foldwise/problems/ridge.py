@@ -40,18 +40,13 @@ def scout(problem, theta: np.ndarray, factors: np.ndarray) -> np.ndarray | None:
         moments = np.stack(
             [[problem.design.pull(weighted[None, rows], rows)[0] for rows in block] for block in folds.segments]
         )
-        squares = [float(weighted[block[0].start : block[-1].stop] @ problem.Y[k][block[0].start : block[-1].stop])
-                   for block in folds.segments]
-        c, lam = par.c[k], par.lam[k]
-        blocks_G = np.tensordot(grams, c, axes=([1], [0]))
-        blocks_b = np.tensordot(moments, c, axes=([1], [0]))
+        ends = [slice(block[0].start, block[-1].stop) for block in folds.segments]
+        squares = [float(weighted[rows] @ problem.Y[k][rows]) for rows in ends]
         for t in range(problem.n_splits):
             m = k * problem.n_splits + t
-            penalty = lam * problem.penalty.scale[m]
-            w = _path(
-                blocks_G.sum(axis=0) - blocks_G[t], blocks_b.sum(axis=0) - blocks_b[t], penalty, d,
-                curvature * factors,
-            )
+            G, b = np.tensordot(grams, par.c[m], axes=(1, 0)), np.tensordot(moments, par.c[m], axes=(1, 0))
+            penalty = par.lam[k] * problem.penalty.scale[m]
+            w = _path(G.sum(axis=0) - G[t], b.sum(axis=0) - b[t], penalty, d, curvature * factors)
             Gv, bv = grams[t].sum(axis=0), moments[t].sum(axis=0)
             mass = problem.weight[folds.validation[t]].sum()
             error = np.einsum("dr,dr->r", w, Gv @ w) - 2.0 * bv @ w + squares[t]

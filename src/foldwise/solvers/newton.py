@@ -33,7 +33,7 @@ class Newton:
         """Minimise every task at ``theta``, starting from ``W``; returns a ``Point``."""
         par = problem.parameters(theta)
         diagonal = problem.diagonal(par)
-        c = problem.per_task(par.c)
+        c = par.c
         curvature = problem.curvature
         W = W.copy()
         Z = problem.design.decisions(W)
