@@ -143,21 +143,24 @@ class Space:
 
     @classmethod
     def build(cls, dimensions: Mapping[str, Dimension], labels: Mapping[str, Sequence[Any]]) -> Space:
-        """Fix the sizes: ``labels`` names the entries for each value of ``per`` ("feature", "group", "class")."""
+        """Fix the sizes: ``labels`` names the entries for each value of ``per`` ("feature", "group", "class").
+
+        A key of ``labels`` that is a hyper-parameter's name goes before its ``per``.
+        """
         blocks = []
         for name, dim in dimensions.items():
             if dim.per is None:
                 entries: tuple[str, ...] = (name,)
                 index = np.zeros(1, dtype=int)
             else:
-                if dim.per not in labels:
+                if name not in labels and dim.per not in labels:
                     hint = {
                         "group": "pass fit(X, y, sample_groups=...)",
                         "class": "it needs three or more classes; for the cost of a class tune class_weight",
                         "feature": "this model has no per-feature parameters",
                     }[dim.per]
                     raise ValueError(f"{name!r} asks for one value per {dim.per}, which is not available here: {hint}")
-                entries = tuple(f"{name}[{label}]" for label in labels[dim.per])
+                entries = tuple(f"{name}[{label}]" for label in labels.get(name, labels.get(dim.per, ())))
                 index = np.arange(len(entries))
                 if dim.tie is not None:
                     if len(dim.tie) != len(entries):

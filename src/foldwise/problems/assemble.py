@@ -1,0 +1,267 @@
+"""From arrays and a description of a linear model to its training problems."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from foldwise.design import Design
+from foldwise.losses import Loss
+from foldwise.penalties import Quadratic
+from foldwise.problems.folds import Folds
+from foldwise.problems.linear import LinearProblem
+from foldwise.problems.parameters import Binding, ParameterMap
+from foldwise.space import Dimension, Space
+
+__all__ = ["LinearModel", "Role", "Rows", "assemble", "make_space"]
+
+
+@dataclass(frozen=True)
+class Role:
+    """What a hyper-parameter does: its kind (see :class:`Binding`), a constant factor, and what ``per`` allows."""
+
+    kind: str
+    factor: float = 1.0
+    per: tuple[str | None, ...] = (None,)
+
+
+@dataclass(frozen=True)
+class LinearModel:
+    """A linear model as an optimisation problem.
+
+    Parameters
+    ----------
+    loss : Loss
+    roles : mapping from hyper-parameter name to Role
+    values : mapping from hyper-parameter name to its fixed value
+    fit_intercept : bool
+    intercept_penalty : float
+        0 for a free intercept; ``1 / intercept_scaling^2`` for LIBLINEAR's penalised one.
+    class_weight : None, "balanced" or dict
+        Fixed weights of the classes; keys are class codes.
+    class_weight_rule : {"row", "positive"}
+        "row": a row weighs as its class says in every one-vs-rest problem. "positive": only in the problem of its
+        own class, as LIBLINEAR does with more than two classes.
+    """
+
+    loss: Loss
+    roles: Mapping[str, Role]
+    values: Mapping[str, Any]
+    fit_intercept: bool = True
+    intercept_penalty: float = 0.0
+    class_weight: Any = None
+    class_weight_rule: str = "row"
+
+
+@dataclass(frozen=True, eq=False)
+class Rows:
+    """What is known about the rows beside X: targets, weights, groups of samples, classes."""
+
+    Y: np.ndarray
+    weight: np.ndarray | None = None
+    group: np.ndarray | None = None
+    group_labels: Sequence[Any] = ()
+    label: np.ndarray | None = None
+    class_labels: Sequence[Any] = ()
+
+    def take(self, index: np.ndarray) -> Rows:
+        """These rows only."""
+
+        def pick(values: np.ndarray | None) -> np.ndarray | None:
+            return None if values is None else values[index]
+
+        return Rows(
+            self.Y[:, index], pick(self.weight), pick(self.group), self.group_labels, pick(self.label), self.class_labels
+        )
+
+
+@dataclass(frozen=True, eq=False)
+class _Cells:
+    """Cells of rows that share their hyper-parameters: (group, class) pairs, as far as they matter."""
+
+    row: np.ndarray
+    group: np.ndarray
+    label: np.ndarray
+    count: int = field(default=1)
+
+
+def make_space(dimensions: Mapping[str, Dimension], rows: Rows, feature_names: Sequence[Any]) -> Space:
+    """The space with the sizes of these rows and features."""
+    labels: dict[str, Sequence[Any]] = {"feature": feature_names}
+    if rows.group is not None:
+        labels["group"] = rows.group_labels
+    if len(rows.Y) > 1:
+        labels["class"] = rows.class_labels
+    if "class_weight" in dimensions:
+        labels["class_weight"] = list(rows.class_labels)[1:]
+    return Space.build(dimensions, labels)
+
+
+def assemble(
+    model: LinearModel,
+    X: Any,
+    rows: Rows,
+    splits: Sequence[tuple[np.ndarray, np.ndarray]],
+    space: Space,
+    *,
+    dimensions: Mapping[str, Dimension] | None = None,
+    standardize: tuple[bool, bool] | None = None,
+    n_total: int | None = None,
+) -> LinearProblem:
+    """The training problems of all splits (times classes) on one design.
+
+    Parameters
+    ----------
+    standardize : (with_mean, with_std), optional
+        Standardise columns by each split's own training rows, as a ``StandardScaler`` in a pipeline does; this is
+        done by the penalty, not by a copy of X.
+    n_total : int, optional
+        Number of tasks over which the outer objective averages, when several problems share it.
+    """
+    dimensions = {} if dimensions is None else dimensions
+    n, d = X.shape
+    cells = _cells(model, rows, dimensions, n)
+    folds = Folds.build(n, splits, cells.row) if splits else Folds.whole(n, cells.row)
+    order = folds.order
+    identity = bool(np.all(order[1:] > order[:-1]))
+    design = Design(X, model.fit_intercept, None if identity else order)
+    stored = rows if identity else rows.take(order)
+    K, T = len(rows.Y), folds.n_splits
+    parameters = _parameters(model, stored, folds, cells, dimensions, space, K, T, d)
+    scale, form = _standardisation(design, folds, standardize, model.intercept_penalty > 0)
+    penalty = Quadratic(
+        np.tile(scale, (K, 1)), design.n_columns, None if form is None else np.tile(form, (K, 1)), model.intercept_penalty
+    )
+    return LinearProblem(
+        design, stored.Y, folds, model.loss, parameters, penalty, stored.weight, stored.weight, n_total
+    )
+
+
+def _cells(model: LinearModel, rows: Rows, dimensions: Mapping[str, Dimension], n: int) -> _Cells:
+    by_group = rows.group is not None and (
+        any(dim.per == "group" for dim in dimensions.values())
+        or any(np.ndim(model.values[name]) > 0 for name in ("C", "epsilon") if name in model.values)
+    )
+    by_class = rows.label is not None and ("class_weight" in dimensions or model.class_weight is not None)
+    group = rows.group if by_group else np.zeros(n, dtype=int)
+    label = rows.label if by_class else np.zeros(n, dtype=int)
+    assert group is not None and label is not None
+    n_groups = len(rows.group_labels) if by_group else 1
+    n_labels = len(rows.class_labels) if by_class else 1
+    pairs = np.arange(n_groups * n_labels)
+    return _Cells(group * n_labels + label, pairs // n_labels, pairs % n_labels, n_groups * n_labels)
+
+
+def _parameters(model, rows, folds, cells, dimensions, space, K, T, d) -> ParameterMap:
+    """Fixed parts and bindings of every hyper-parameter."""
+    # Cells that no row is in (the last ones) are not stored; cut the tables to what the folds hold.
+    Q = folds.n_cells
+    base = {"log_c": np.zeros((K * T, Q)), "epsilon": np.zeros((K * T, Q)), "log_lam": np.zeros((K, d))}
+    bindings = {}
+    for name, role in model.roles.items():
+        if name in dimensions:
+            bindings[name] = Binding(role.kind, _index(name, role, dimensions[name], cells, Q, K, T, d))
+            if role.kind != "epsilon":
+                base[role.kind] += np.log(role.factor)
+        elif name in model.values:
+            base[role.kind] += _fixed(name, role, model.values[name], cells, Q, K, T, d)
+    if model.class_weight is not None and "class_weight" not in dimensions:
+        base["log_c"] += np.log(_class_weights(model, rows, folds, cells, K, T, Q))
+    return ParameterMap(space, bindings, base["log_c"], base["epsilon"], base["log_lam"])
+
+
+def _index(name, role, dimension, cells, Q, K, T, d) -> np.ndarray:
+    per = dimension.per
+    if role.kind == "log_lam":
+        if per == "feature":
+            return np.tile(np.arange(d), (K, 1))
+        return np.tile(np.arange(K)[:, None] if per == "class" else np.zeros((K, 1), dtype=int), (1, d))
+    if name == "class_weight":
+        return np.tile(cells.label[:Q] - 1, (K * T, 1))
+    if per == "group":
+        return np.tile(cells.group[:Q], (K * T, 1))
+    target = np.repeat(np.arange(K), T)[:, None] if per == "class" else np.zeros((K * T, 1), dtype=int)
+    return np.tile(target, (1, Q))
+
+
+def _fixed(name, role, value, cells, Q, K, T, d) -> np.ndarray:
+    value = np.asarray(value, float)
+    if role.kind != "epsilon":
+        if np.any(value <= 0) or not np.all(np.isfinite(value)):
+            raise ValueError(f"{name} must be positive and finite; got {value}")
+        value = np.log(value * role.factor)
+    elif np.any(value < 0):
+        raise ValueError(f"{name} must not be negative; got {value}")
+    if value.ndim == 0:
+        return value
+    if role.kind == "log_lam":
+        if len(value) != d:
+            raise ValueError(f"{name} has {len(value)} entries; X has {d} features. Give one number or one per feature")
+        return value[None, :]
+    groups = int(cells.group.max()) + 1
+    if groups == 1 and "class" in role.per and len(value) == K > 1:
+        return np.repeat(value, T)[:, None]
+    if len(value) != groups:
+        raise ValueError(
+            f"{name} has {len(value)} entries but there are {groups} groups of samples; give one number, or one per "
+            "group together with fit(X, y, sample_groups=...)"
+        )
+    return value[cells.group[:Q]][None, :]
+
+
+def _class_weights(model, rows, folds, cells, K, T, Q) -> np.ndarray:
+    n_labels = len(rows.class_labels)
+    out = np.ones((K * T, Q))
+    for t in range(T):
+        if model.class_weight == "balanced":
+            counts = np.bincount(rows.label[folds.train[t]], minlength=n_labels)
+            by_label = counts.sum() / (n_labels * np.maximum(counts, 1))
+        else:
+            by_label = np.array([float(model.class_weight.get(code, 1.0)) for code in range(n_labels)])
+        for k in range(K):
+            weights = by_label[cells.label[:Q]]
+            if model.class_weight_rule == "positive" and K > 1:
+                weights = np.where(cells.label[:Q] == k, weights, 1.0)
+            out[k * T + t] = weights
+    if np.any(out <= 0):
+        raise ValueError("class weights must be positive; drop the rows of a class that should not count")
+    return out
+
+
+def _standardisation(design: Design, folds: Folds, standardize, needs_form: bool):
+    """Penalty scales of every split and, for a penalised intercept, its linear forms."""
+    T, d = folds.n_splits, design.n_features
+    sd, mu = np.ones((T, d)), np.zeros((T, d))
+    if standardize is not None:
+        with_mean, with_std = standardize
+        X = design.array[:, :d]
+        for t in range(T):
+            part = _training_rows(X, folds, t)
+            mean = part[0]
+            if with_std:
+                spread = np.sqrt(part[1]) * design.scale
+                sd[t] = np.where(part[1] > 1e-20, spread, 1.0)
+            if with_mean:
+                mu[t] = design.shift + design.scale * mean
+    scale = (sd / design.scale) ** 2
+    if not needs_form:
+        return scale, None
+    return scale, np.column_stack([(mu - design.shift) / design.scale, np.ones(T)])
+
+
+def _training_rows(X: np.ndarray, folds: Folds, t: int) -> tuple[np.ndarray, np.ndarray]:
+    """Mean and variance of the training rows' stored columns."""
+    if folds.partition and isinstance(folds.validation[t], slice):
+        rows = folds.validation[t]
+        before, after = X[: rows.start], X[rows.stop :]
+        count = len(before) + len(after)
+        mean = (before.sum(axis=0) + after.sum(axis=0)) / count
+        square = np.einsum("ij,ij->j", before - mean, before - mean) + np.einsum(
+            "ij,ij->j", after - mean, after - mean
+        )
+        return mean, square / count
+    part = X[folds.train[t]]
+    return part.mean(axis=0), part.var(axis=0)

@@ -1,0 +1,571 @@
+"""``BilevelSearchCV``: hyper-parameters by solving cross-validation; a drop-in for ``GridSearchCV``."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+from joblib import Parallel, delayed
+from sklearn.base import BaseEstimator, MetaEstimatorMixin, clone
+from sklearn.model_selection import check_cv
+from sklearn.utils import check_random_state, get_tags, indexable
+from sklearn.utils.metaestimators import available_if
+from sklearn.utils.validation import _check_sample_weight, check_array, check_is_fitted, column_or_1d
+
+from foldwise.bilevel import Bilevel
+from foldwise.estimators import CallbackSupportMixin, encode_classes, encode_groups, with_callbacks
+from foldwise.losses import Logistic, Loss, Squared, get_criterion
+from foldwise.models import Tunable, default_dimension, describe
+from foldwise.optimizers import METHODS
+from foldwise.optimizers.base import run
+from foldwise.optimizers.starts import default_starts
+from foldwise.problems.assemble import Rows, assemble, make_space
+from foldwise.result import Result
+from foldwise.solvers.newton import Newton
+from foldwise.space import Dimension, Space, as_dimension
+
+__all__ = ["BilevelSearchCV"]
+
+
+def _delegates(name: str):
+    """Whether the (fitted) estimator has this method."""
+
+    def check(search: BilevelSearchCV) -> bool:
+        estimator = getattr(search, "best_estimator_", search.estimator)
+        getattr(estimator, name)
+        return True
+
+    return check
+
+
+class BilevelSearchCV(CallbackSupportMixin, MetaEstimatorMixin, BaseEstimator):
+    r"""Select hyper-parameters by solving cross-validation as a bilevel program.
+
+    Minimises over ``theta`` within bounds
+
+    .. math::  H(\theta) = \frac1T \sum_t \mathrm{mean}_{j \in \mathrm{val}(t)} \,
+               \mathrm{criterion}(x_j' w_t(\theta), y_j), \qquad w_t(\theta) = \arg\min_w E_t(w; \theta),
+
+    following exact gradients of ``H``, then refits the estimator on all rows.
+
+    Parameters
+    ----------
+    estimator : estimator
+        ``foldwise.LinearSVC`` or ``LinearSVR``; scikit-learn's ``LinearSVC``, ``LinearSVR``, ``Ridge`` or
+        ``LogisticRegression``; or a ``Pipeline`` that ends in one, whose earlier steps are fitted inside each fold.
+    space : dict, optional
+        From parameter name to ``(lower, upper)``, ``Log(lower, upper, per=...)``, ``Lin(lower, upper, per=...)``,
+        or None for bounds derived from the data. Without a space every tunable parameter is tuned.
+    method : {"auto", "newton", "lbfgsb", "bfgs", "rprop", "grid", "random"}, default="auto"
+        "auto" is "newton" up to 300 hyper-parameters and "lbfgsb" beyond; for a criterion without gradient, "grid"
+        or "random".
+    criterion : str or Loss, default="auto"
+        "squared", "absolute", "hinge", "squared_hinge", "logistic", "smooth_misclassification",
+        "misclassification", or a Loss. "auto" is "squared" for regression and ``Logistic(s=2)`` for classification.
+    cv : int, splitter or iterable, default=5
+    n_starts : int, optional
+        Starting points; by default 2 when a tube width is tuned (closed and open), else 1.
+    refit : bool, default=True
+    rescale : bool, default=True
+        Rescale the strength of regularisation for the final fit, whose training set is larger than a fold's by
+        ``T / (T - 1)``: ``C`` is divided and ``lam`` or ``alpha`` multiplied by that factor.
+    tol : float, optional
+        Relative accuracy of the objective; by default ``1e-3 / n`` between 1e-8 and 1e-5 for "newton".
+    max_iter : int, optional
+    max_time : float, optional
+        Seconds; the best point so far is used when they are over.
+    callbacks : sequence of callables
+        Each is called with a ``Record`` after every evaluation; returning True stops the search.
+    n_jobs : int, optional
+        Starting points run in this many threads. The answer does not depend on it.
+    random_state : int or RandomState, optional
+        Seeds random starting points and random search.
+    verbose : int, default=0
+        1 shows progress.
+    method_options : dict, optional
+        Options of the method's class, e.g. ``{"points": 12}`` for "grid"; ``"start"`` maps names to starting values.
+
+    Attributes
+    ----------
+    best_params_ : dict
+        Selected values, as they act in a fold.
+    refit_params_ : dict
+        Values of the final estimator: ``best_params_`` rescaled to all rows.
+    best_score_ : float
+        Negative cross-validation criterion at ``best_params_``: higher is better.
+    best_estimator_ : estimator
+    best_index_ : int
+    cv_results_ : dict of arrays
+        One entry per evaluation.
+    result_ : Result
+        History, status in words, certificate.
+    criterion_ : Loss
+    space_ : Space
+    n_splits_ : int
+    refit_time_ : float
+    scorer_ : callable
+        The estimator's ``score`` method, which ``score`` uses.
+
+    Examples
+    --------
+    >>> from sklearn.datasets import load_diabetes
+    >>> from foldwise import BilevelSearchCV, LinearSVR
+    >>> X, y = load_diabetes(return_X_y=True)
+    >>> search = BilevelSearchCV(LinearSVR(), cv=5).fit(X, y)
+    >>> sorted(search.best_params_)
+    ['C', 'epsilon']
+    >>> search.result_.status.value
+    'converged'
+    """
+
+    def __init__(
+        self,
+        estimator,
+        space=None,
+        *,
+        method="auto",
+        criterion="auto",
+        cv=5,
+        n_starts=None,
+        refit=True,
+        rescale=True,
+        tol=None,
+        max_iter=None,
+        max_time=None,
+        callbacks=(),
+        n_jobs=None,
+        random_state=None,
+        verbose=0,
+        method_options=None,
+    ):
+        self.estimator = estimator
+        self.space = space
+        self.method = method
+        self.criterion = criterion
+        self.cv = cv
+        self.n_starts = n_starts
+        self.refit = refit
+        self.rescale = rescale
+        self.tol = tol
+        self.max_iter = max_iter
+        self.max_time = max_time
+        self.callbacks = callbacks
+        self.n_jobs = n_jobs
+        self.random_state = random_state
+        self.verbose = verbose
+        self.method_options = method_options
+
+    @with_callbacks
+    def fit(self, X, y, *, sample_weight=None, sample_groups=None, groups=None):
+        """Select the hyper-parameters and refit.
+
+        Parameters
+        ----------
+        X : array, data frame or sparse matrix, shape (n, d)
+        y : array, shape (n,)
+        sample_weight : array, shape (n,), optional
+            Weighs rows in training and in the criterion.
+        sample_groups : array, shape (n,), optional
+            Groups of samples with hyper-parameters of their own (``per="group"``).
+        groups : array, shape (n,), optional
+            Passed to the splitter, as in scikit-learn.
+        """
+        began = time.perf_counter()
+        context = self._init_callback_context(max_subtasks=None) if hasattr(self, "_init_callback_context") else None
+        tunable = describe(self.estimator)
+        criterion = self._criterion(tunable)
+        data, rows, classes = self._data(tunable, X, y, sample_weight, sample_groups)
+        self._n_rows = rows.Y.shape[1]
+        splits = self._splits(tunable, X, y, groups, rows)
+        build, space = self._programs(tunable, data, rows, classes, splits, criterion)
+        result, best = self._search(build, space, criterion, began, context)
+        self._publish(tunable, result, space, criterion, classes, len(splits))
+        if self.refit:
+            self._refit(tunable, X, y, sample_weight, sample_groups, splits, classes)
+        return self
+
+    def _criterion(self, tunable: Tunable) -> Loss:
+        if isinstance(self.criterion, str) and self.criterion == "auto":
+            return Squared() if tunable.task == "regression" else Logistic(s=2.0)
+        criterion = get_criterion(self.criterion)
+        if tunable.task == "regression" and criterion.task == "classification":
+            raise ValueError(
+                f"criterion {self.criterion!r} needs classes, and {type(tunable.estimator).__name__} is a regressor; "
+                "use 'squared' or 'absolute'"
+            )
+        return criterion
+
+    def _data(self, tunable: Tunable, X, y, sample_weight, sample_groups) -> tuple[Any, Rows, np.ndarray | None]:
+        """X as the pipeline or the model wants it, and everything known about the rows."""
+        if tunable.standardize() == "general":
+            X, y = indexable(X, y)
+            n = X.shape[0] if hasattr(X, "shape") else len(X)
+            if hasattr(X, "columns"):
+                self.feature_names_in_ = np.asarray(X.columns, dtype=object)
+            if hasattr(X, "shape") and len(X.shape) == 2:
+                self.n_features_in_ = X.shape[1]
+            data = X
+        else:
+            from sklearn.utils.validation import validate_data
+
+            data = validate_data(self, X, accept_sparse="csr", dtype=float)
+            if y is None:
+                raise ValueError("BilevelSearchCV requires y to be passed, but the target y is None")
+            n = data.shape[0]
+        y = column_or_1d(y, warn=True)
+        if len(y) != n:
+            raise ValueError(f"X has {n} rows and y has {len(y)}; they must be equal")
+        weight = None
+        if sample_weight is not None:
+            weight = _check_sample_weight(sample_weight, np.empty((n, 1)), ensure_non_negative=True)
+        group, group_labels = encode_groups(sample_groups, n)
+        if tunable.task == "classification":
+            classes, Y, codes = encode_classes(y)
+            if len(classes) > 2 and tunable.min_classes_error:
+                raise ValueError(tunable.min_classes_error)
+            self.classes_ = classes
+            return data, Rows(Y, weight, group, group_labels, codes, classes.tolist()), classes
+        target = check_array(y, ensure_2d=False, dtype=float, input_name="y")
+        if n > 1 and np.ptp(target) == 0:
+            raise ValueError(f"the target is constant ({target[0]:g}); there is nothing to select. Check the column")
+        return data, Rows(target[None], weight, group, group_labels), None
+
+    def _splits(self, tunable: Tunable, X, y, groups, rows: Rows) -> list[tuple[np.ndarray, np.ndarray]]:
+        cv = check_cv(self.cv, y, classifier=tunable.task == "classification")
+        splits = [(np.asarray(a), np.asarray(b)) for a, b in cv.split(X, y, groups)]
+        for t, (train, validation) in enumerate(splits):
+            if not len(train) or not len(validation):
+                raise ValueError(f"fold {t} has {len(train)} training and {len(validation)} validation rows; it needs both")
+            if rows.label is not None:
+                present = np.bincount(rows.label[train], minlength=len(rows.class_labels))
+                if np.any(present == 0):
+                    missing = rows.class_labels[int(np.argmin(present))]
+                    raise ValueError(
+                        f"class {missing!r} has no training rows in fold {t}; use fewer folds, or a stratified splitter"
+                    )
+            if rows.group is not None:
+                present = np.bincount(rows.group[train], minlength=len(rows.group_labels))
+                if np.any(present == 0):
+                    missing = rows.group_labels[int(np.argmin(present))]
+                    raise ValueError(
+                        f"sample group {missing!r} has no training rows in fold {t}; use fewer folds, merge small groups, "
+                        "or split with StratifiedKFold on the groups"
+                    )
+        return splits
+
+    def _programs(self, tunable, data, rows, classes, splits, criterion):
+        """A function that builds a fresh bilevel program, and the space."""
+        model = tunable.build(classes)
+        how = tunable.standardize()
+        if isinstance(how, tuple) and how[0] and not model.fit_intercept:
+            how = "general"  # without an intercept a shift of the columns changes the model
+        if how == "general":
+            folds = _transform(tunable, data, rows, splits)
+            width = {part.shape[1] for part, _, _ in folds}
+            if len(width) > 1:
+                raise ValueError(f"the pipeline gives {sorted(width)} columns in different folds; it must give the same")
+            first = folds[0][0]
+        else:
+            folds, first = None, data
+        dimensions = self._dimensions(tunable, model, first, rows, splits, how)
+        space = make_space(dimensions, rows, self._labels(first.shape[1]))
+        total = len(splits) * len(rows.Y)
+
+        def build() -> Bilevel:
+            solver = Newton()
+            if folds is None:
+                flags = how if isinstance(how, tuple) else None
+                problems = [assemble(model, data, rows, splits, space, dimensions=dimensions, standardize=flags)]
+            else:
+                problems = [
+                    assemble(model, part, part_rows, [split], space, dimensions=dimensions, n_total=total)
+                    for part, part_rows, split in folds
+                ]
+            return Bilevel(problems, criterion, space, solver)
+
+        return build, space
+
+    def _dimensions(self, tunable, model, X, rows, splits, how) -> dict[str, Dimension]:
+        """The user's dimensions, with bounds from the data where none were given."""
+        if self.space is None:
+            spec: dict[str, Any] = dict.fromkeys(tunable.default)
+        elif isinstance(self.space, Mapping):
+            spec = tunable.check_names(self.space)
+        else:
+            spec = tunable.check_names(dict.fromkeys(self.space))
+        if not spec:
+            raise ValueError("the space is empty; name at least one hyper-parameter, or leave space=None")
+        second, spread = _moments(X, rows, splits, isinstance(how, tuple) and how[1], model.fit_intercept)
+        out = {}
+        for name, entry in spec.items():
+            dimension = (
+                default_dimension(name, model, entry, second, spread, rows.group is not None)
+                if entry is None or (isinstance(entry, str))
+                else as_dimension(name, entry)
+            )
+            if name == "class_weight" and dimension.per is None:
+                dimension = replace(dimension, per="class")
+            if dimension.per not in model.roles[name].per:
+                allowed = ", ".join(repr(per) for per in model.roles[name].per)
+                raise ValueError(f"{name!r} cannot be tuned per {dimension.per}; per may be {allowed}")
+            out[name] = dimension
+        if "C" in out and "lam" in out:
+            raise ValueError(
+                "C and lam scale each other: the model for (C, lam) and (2 C, 2 lam) is the same. Tune one of them"
+            )
+        return out
+
+    def _labels(self, d: int) -> list[str]:
+        """Names of the columns that reach the model."""
+        names = getattr(self, "feature_names_in_", None)
+        return [str(name) for name in names] if names is not None and len(names) == d else [f"x{i}" for i in range(d)]
+
+    def _search(self, build, space: Space, criterion: Loss, began: float, context) -> tuple[Result, Any]:
+        """Run the method from every starting point; the best result, with the history of all."""
+        options = dict(self.method_options or {})
+        start = options.pop("start", None)
+        optimizer = self._optimizer(space, criterion, options)
+        bilevel = build()
+        rng = np.random.default_rng(check_random_state(self.random_state).randint(2**31))
+        if start is not None:
+            starts = [space.theta(start)]
+        elif optimizer.name == "grid":
+            starts = [0.5 * (space.lower + space.upper)]
+        else:
+            tubes = any(kind == "epsilon" for kind in bilevel.problems[0].parameters.kinds.values())
+            count = self.n_starts or (2 if tubes and optimizer.needs_gradient else 1)
+            starts = default_starts(bilevel, count, rng)
+        deadline = None if self.max_time is None else began + self.max_time
+        callback, close = self._callback(context)
+
+        def one(index: int):
+            own = bilevel if index == 0 else build()
+            return run(optimizer, own, starts[index], callback=callback, deadline=deadline, start=index, began=began)
+
+        try:
+            if len(starts) == 1 or self.n_jobs in (None, 1):
+                outcomes = []
+                for index in range(len(starts)):
+                    outcomes.append(one(index))
+                    if outcomes[-1][0].status in ("interrupted", "time limit", "stopped by callback"):
+                        break
+            else:
+                outcomes = Parallel(n_jobs=self.n_jobs, prefer="threads")(
+                    delayed(one)(index) for index in range(len(starts))
+                )
+        finally:
+            close()
+        winner = min(range(len(outcomes)), key=lambda i: outcomes[i][0].objective)
+        return _merge([result for result, _ in outcomes], winner, began, self.random_state), outcomes[winner][1]
+
+    def _optimizer(self, space: Space, criterion: Loss, options: dict[str, Any]):
+        method = self.method
+        if method == "auto":
+            if criterion.differentiable:
+                method = "newton" if space.size <= 300 else "lbfgsb"
+            else:
+                method = "grid" if space.size <= 2 else "random"
+        if method not in METHODS:
+            raise ValueError(f"unknown method {method!r}; use one of: auto, {', '.join(METHODS)}")
+        kind = METHODS[method]
+        fields = kind.__dataclass_fields__
+        if self.tol is not None and "tol" in fields:
+            options.setdefault("tol", self.tol)
+        elif method == "newton":
+            options.setdefault("tol", float(np.clip(1e-3 / self._n_rows, 1e-8, 1e-5)))
+        if self.max_iter is not None and "max_iter" in fields:
+            options.setdefault("max_iter", self.max_iter)
+        if method == "random":
+            options.setdefault("seed", check_random_state(self.random_state).randint(2**31))
+        unknown = [name for name in options if name not in fields]
+        if unknown:
+            raise ValueError(f"unknown option {unknown[0]!r} of method {method!r}; it has: {', '.join(fields)}")
+        return kind(**options)
+
+    def _callback(self, context):
+        """One callable for all callbacks, and what closes them."""
+        callables = list(self.callbacks)
+        bar = None
+        if self.verbose:
+            from foldwise.callbacks import ProgressBar
+
+            bar = ProgressBar()
+            bar.__enter__()
+            callables.append(bar)
+
+        def callback(record) -> bool:
+            stop = any([bool(call(record)) for call in callables])
+            if context is not None:
+                task = context.subcontext(task_name="evaluation")
+                task.call_on_fit_task_begin(estimator=self)
+                stop = bool(task.call_on_fit_task_end(estimator=self)) or stop
+            return stop
+
+        return callback, (lambda: None) if bar is None else (lambda: bar.__exit__(None, None, None))
+
+    def _publish(self, tunable, result: Result, space: Space, criterion, classes, n_splits: int) -> None:
+        self.result_ = result
+        self.space_ = space
+        self.criterion_ = criterion
+        self.n_splits_ = n_splits
+        values = space.params(np.asarray(result.theta))
+        self._selected = values
+        self.best_params_ = tunable.export(values, classes)
+        self.best_score_ = -result.objective
+        objectives = np.array([record.objective for record in result.history])
+        self.best_index_ = int(np.argmin(objectives))
+        folds = np.array([record.fold_objectives for record in result.history])
+        folds = folds.reshape(len(folds), -1, n_splits).mean(axis=1)
+        results: dict[str, Any] = {
+            "params": [tunable.export(_arrays(record.params), classes) for record in result.history],
+            "mean_test_score": -objectives,
+            "std_test_score": folds.std(axis=1),
+            "rank_test_score": np.argsort(np.argsort(objectives, kind="stable"), kind="stable") + 1,
+            "elapsed": np.array([record.elapsed for record in result.history]),
+        }
+        for name in self.best_params_:
+            column = [params[name] for params in results["params"]]
+            array = np.ma.empty(len(column), dtype=object)
+            array[:] = column
+            results[f"param_{name}"] = array
+        for t in range(n_splits):
+            results[f"split{t}_test_score"] = -folds[:, t]
+        self.cv_results_ = results
+
+    def _refit(self, tunable, X, y, sample_weight, sample_groups, splits, classes) -> None:
+        began = time.perf_counter()
+        n = X.shape[0] if hasattr(X, "shape") else len(X)
+        factor = n / np.mean([len(train) for train, _ in splits]) if self.rescale else 1.0
+        self.refit_params_ = tunable.export(tunable.rescaled(self._selected, factor), classes)
+        estimator = clone(self.estimator).set_params(**self.refit_params_)
+        fit_params = {}
+        if sample_weight is not None:
+            fit_params["sample_weight"] = sample_weight
+        if sample_groups is not None:
+            fit_params["sample_groups"] = sample_groups
+        _fit(estimator, tunable, X, y, fit_params)
+        self.best_estimator_ = estimator
+        self.refit_time_ = time.perf_counter() - began
+
+    # What a fitted search offers: the methods of the best estimator.
+
+    def _best(self):
+        check_is_fitted(self, "result_")
+        if not hasattr(self, "best_estimator_"):
+            raise AttributeError("this search was run with refit=False; use best_params_, or set refit=True")
+        return self.best_estimator_
+
+    def score(self, X, y=None, **params):
+        """The best estimator's score: accuracy or R^2."""
+        return self._best().score(X, y, **params)
+
+    @available_if(_delegates("predict"))
+    def predict(self, X):
+        """Predictions of the best estimator."""
+        return self._best().predict(X)
+
+    @available_if(_delegates("decision_function"))
+    def decision_function(self, X):
+        """Decisions of the best estimator."""
+        return self._best().decision_function(X)
+
+    @available_if(_delegates("predict_proba"))
+    def predict_proba(self, X):
+        """Class probabilities of the best estimator."""
+        return self._best().predict_proba(X)
+
+    @available_if(_delegates("predict_log_proba"))
+    def predict_log_proba(self, X):
+        """Logarithms of the class probabilities of the best estimator."""
+        return self._best().predict_log_proba(X)
+
+    @property
+    def _estimator_type(self):
+        return getattr(self.estimator, "_estimator_type", None)
+
+    def __sklearn_tags__(self):
+        tags = super().__sklearn_tags__()
+        inner = get_tags(self.estimator)
+        tags.estimator_type = inner.estimator_type
+        tags.classifier_tags = inner.classifier_tags
+        tags.regressor_tags = inner.regressor_tags
+        tags.input_tags.sparse = inner.input_tags.sparse
+        tags.target_tags.required = True
+        return tags
+
+
+def _arrays(params: dict[str, Any]) -> dict[str, Any]:
+    return {name: np.array(value) if isinstance(value, list) else value for name, value in params.items()}
+
+
+def _transform(tunable: Tunable, X, rows: Rows, splits):
+    """The earlier steps fitted on each split's training rows and applied to all its rows."""
+    from sklearn.utils import _safe_indexing
+
+    y = rows.Y[0] if rows.label is None else np.asarray(rows.class_labels)[rows.label]
+    out = []
+    for train, validation in splits:
+        steps = clone(tunable.steps)
+        head = steps.fit_transform(_safe_indexing(X, train), y[train])
+        tail = steps.transform(_safe_indexing(X, validation))
+        part = _stack(head, tail)
+        part = check_array(part, accept_sparse="csr", dtype=float)
+        index = np.concatenate([train, validation])
+        split = np.arange(len(train)), np.arange(len(train), len(index))
+        out.append((part, rows.take(index), split))
+    return out
+
+
+def _stack(head, tail):
+    import scipy.sparse as sp
+
+    return sp.vstack([head, tail]).tocsr() if sp.issparse(head) else np.vstack([np.asarray(head), np.asarray(tail)])
+
+
+def _moments(X, rows: Rows, splits, standardized: bool, centred: bool) -> tuple[np.ndarray, float]:
+    """Typical sum of squares of each column over a training set, and the spread of the target."""
+    import scipy.sparse as sp
+
+    n = X.shape[0]
+    share = float(np.mean([len(train) for train, _ in splits]))
+    weight = 1.0 if rows.weight is None else float(rows.weight.mean())
+    sample = X[:: max(1, n // 2000)]
+    if standardized:
+        mean_square = np.ones(X.shape[1])
+    elif sp.issparse(X):
+        mean_square = np.asarray(sample.multiply(sample).mean(axis=0)).ravel()
+    else:
+        mean_square = sample.var(axis=0) if centred else np.mean(sample**2, axis=0)
+    return mean_square * share * weight, float(np.std(rows.Y[0]))
+
+
+def _merge(results: list[Result], winner: int, began: float, seed) -> Result:
+    """One result for several starts: the best point, the history of all."""
+    from foldwise import __version__
+
+    best = results[winner]
+    history = []
+    lowest = np.inf
+    for result in results:
+        for record in result.history:
+            lowest = min(lowest, record.objective)
+            history.append(replace(record, evaluation=len(history), best=lowest))
+    return replace(
+        best,
+        history=history,
+        objective_start=results[0].objective_start,
+        n_evaluations=len(history),
+        n_inner_steps=sum(result.n_inner_steps for result in results),
+        elapsed=time.perf_counter() - began,
+        seed=seed if isinstance(seed, (int, np.integer)) else None,
+        version=__version__,
+    )
+
+
+def _fit(estimator, tunable: Tunable, X, y, fit_params: dict[str, Any]) -> None:
+    """Fit with parameters for the last step only."""
+    estimator.fit(X, y, **{tunable.prefix + name: value for name, value in fit_params.items()})
+
