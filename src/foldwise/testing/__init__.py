@@ -1,0 +1,29 @@
+"""Contract checks for losses, problems, solvers and outer methods, and a small program to try them on.
+
+Each ``check_`` function returns None and raises AssertionError with a sentence when its object breaks the contract.
+Write a new loss, pass it to :func:`check_loss`, and everything that the package relies on has been tried.
+
+Derivatives are compared with central differences in relative error, and the differences themselves must not be
+negligible: a zero derivative never passes for a right one.
+
+>>> from foldwise.losses import Huber
+>>> from foldwise.testing import check_loss
+>>> check_loss(Huber(delta=0.8))
+"""
+
+from foldwise.testing.comparison import relative_error
+from foldwise.testing.derivatives import check_hypergradient, check_hyperhessian, check_problem
+from foldwise.testing.losses import check_loss
+from foldwise.testing.methods import check_optimizer, check_solver
+from foldwise.testing.programs import small_bilevel
+
+__all__ = [
+    "check_hypergradient",
+    "check_hyperhessian",
+    "check_loss",
+    "check_optimizer",
+    "check_problem",
+    "check_solver",
+    "relative_error",
+    "small_bilevel",
+]
