@@ -21,7 +21,7 @@ from foldwise.losses import Loss
 __all__ = ["criterion_value", "gradient", "hessian"]
 
 WINDOW = 0.2
-"""Half width, in units of the median residual (margins: absolute), of the band that stands for a kink."""
+"""Half width, in root mean square residuals (margins: absolute), of the band that stands for a kink."""
 
 
 def criterion_value(problem, point, criterion: Loss) -> np.ndarray:
@@ -49,7 +49,7 @@ def hessian(
     p = J.shape[2]
     out = np.zeros((p, p))
     for m, rows, z, y, v in problem.validation(point):
-        curvature = v * _curvature(criterion, z, y, window)
+        curvature = v * _curvature(criterion, z, y, v, window)
         move = problem.design.decisions(np.ascontiguousarray(J[m].T), rows)
         out += (move * curvature) @ move.T
     if exact:
@@ -57,10 +57,12 @@ def hessian(
     return out, J
 
 
-def _curvature(criterion: Loss, z: np.ndarray, y: np.ndarray, window: float | None) -> np.ndarray:
+def _curvature(
+    criterion: Loss, z: np.ndarray, y: np.ndarray, v: np.ndarray, window: float | None
+) -> np.ndarray:
     """Second derivative of the criterion; a jump of the first is spread over a window."""
     out = criterion.hess(z, y)
     for distance, jump in criterion.corners(z, y):
-        width = max((window or WINDOW) * float(np.median(np.abs(distance))) * 2.0, 1e-12)
+        width = max((window or WINDOW) * float(np.sqrt(v @ distance**2 / v.sum())), 1e-12)
         out = out + jump * (np.abs(distance) < width) / (2.0 * width)
     return out

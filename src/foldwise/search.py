@@ -105,9 +105,9 @@ class BilevelSearchCV(CallbackSupportMixin, MetaEstimatorMixin, BaseEstimator):
     criterion_ : Loss
     space_ : Space
     n_splits_ : int
+    n_iter_ : int
+        Evaluations of the cross-validation error.
     refit_time_ : float
-    scorer_ : callable
-        The estimator's ``score`` method, which ``score`` uses.
 
     Examples
     --------
@@ -178,13 +178,13 @@ class BilevelSearchCV(CallbackSupportMixin, MetaEstimatorMixin, BaseEstimator):
         tunable = describe(self.estimator)
         criterion = self._criterion(tunable)
         data, rows, classes = self._data(tunable, X, y, sample_weight, sample_groups)
-        self._n_rows = rows.Y.shape[1]
-        splits = self._splits(tunable, X, y, groups, rows)
+        self._mass = float(rows.Y.shape[1] if rows.weight is None else rows.weight.sum())
+        splits = self._splits(tunable, data, y, groups, rows)
         build, space = self._programs(tunable, data, rows, classes, splits, criterion)
         result, best = self._search(build, space, criterion, began, context)
         self._publish(tunable, result, space, criterion, classes, len(splits))
         if self.refit:
-            self._refit(tunable, X, y, sample_weight, sample_groups, splits, classes)
+            self._refit(tunable, X, y, sample_weight, sample_groups, splits, rows, classes)
         return self
 
     def _criterion(self, tunable: Tunable) -> Loss:
@@ -375,7 +375,7 @@ class BilevelSearchCV(CallbackSupportMixin, MetaEstimatorMixin, BaseEstimator):
         if self.tol is not None and "tol" in fields:
             options.setdefault("tol", self.tol)
         elif method == "newton":
-            options.setdefault("tol", float(np.clip(1e-3 / self._n_rows, 1e-8, 1e-5)))
+            options.setdefault("tol", float(np.clip(1e-3 / max(self._mass, 1.0), 1e-8, 1e-5)))
         if self.max_iter is not None and "max_iter" in fields:
             options.setdefault("max_iter", self.max_iter)
         if method == "random":
@@ -411,6 +411,7 @@ class BilevelSearchCV(CallbackSupportMixin, MetaEstimatorMixin, BaseEstimator):
         self.space_ = space
         self.criterion_ = criterion
         self.n_splits_ = n_splits
+        self.n_iter_ = result.n_evaluations
         values = space.params(np.asarray(result.theta))
         self._selected = values
         self.best_params_ = tunable.export(values, classes)
@@ -435,10 +436,9 @@ class BilevelSearchCV(CallbackSupportMixin, MetaEstimatorMixin, BaseEstimator):
             results[f"split{t}_test_score"] = -folds[:, t]
         self.cv_results_ = results
 
-    def _refit(self, tunable, X, y, sample_weight, sample_groups, splits, classes) -> None:
+    def _refit(self, tunable, X, y, sample_weight, sample_groups, splits, rows, classes) -> None:
         began = time.perf_counter()
-        n = X.shape[0] if hasattr(X, "shape") else len(X)
-        factor = n / np.mean([len(train) for train, _ in splits]) if self.rescale else 1.0
+        factor = self._mass / _training_mass(rows, splits) if self.rescale else 1.0
         self.refit_params_ = tunable.export(tunable.rescaled(self._selected, factor), classes)
         estimator = clone(self.estimator).set_params(**self.refit_params_)
         fit_params = {}
@@ -497,6 +497,11 @@ class BilevelSearchCV(CallbackSupportMixin, MetaEstimatorMixin, BaseEstimator):
         return tags
 
 
+def _training_mass(rows: Rows, splits) -> float:
+    """Mean total weight of a training set."""
+    return float(np.mean([len(train) if rows.weight is None else rows.weight[train].sum() for train, _ in splits]))
+
+
 def _arrays(params: dict[str, Any]) -> dict[str, Any]:
     return {name: np.array(value) if isinstance(value, list) else value for name, value in params.items()}
 
@@ -530,16 +535,18 @@ def _moments(X, rows: Rows, splits, standardized: bool, centred: bool) -> tuple[
     import scipy.sparse as sp
 
     n = X.shape[0]
-    share = float(np.mean([len(train) for train, _ in splits]))
-    weight = 1.0 if rows.weight is None else float(rows.weight.mean())
-    sample = X[:: max(1, n // 2000)]
+    step = max(1, n // 2000)
+    sample, weight = X[::step], np.ones(n) if rows.weight is None else rows.weight
+    share = weight[::step] / max(weight[::step].sum(), np.finfo(float).tiny)
     if standardized:
         mean_square = np.ones(X.shape[1])
     elif sp.issparse(X):
-        mean_square = np.asarray(sample.multiply(sample).mean(axis=0)).ravel()
+        mean_square = np.asarray(sample.multiply(sample).T @ share).ravel()
     else:
-        mean_square = sample.var(axis=0) if centred else np.mean(sample**2, axis=0)
-    return mean_square * share * weight, float(np.std(rows.Y[0]))
+        mean_square = share @ (sample - (share @ sample if centred else 0.0)) ** 2
+    y = rows.Y[0]
+    spread = np.sqrt(np.average((y - np.average(y, weights=weight)) ** 2, weights=weight))
+    return mean_square * _training_mass(rows, splits), float(spread)
 
 
 def _merge(results: list[Result], winner: int, began: float, seed) -> Result:

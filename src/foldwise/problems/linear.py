@@ -330,7 +330,7 @@ class LinearProblem:
                     out += (xJ * (third[rows] * xu)) @ xJ.T
                 continue
             for u, du, jump in loss.kinks(z[None], y[None]):
-                width = window * max(np.median(np.abs(z - y)), 1e-12) if self.loss.task == "regression" else window
+                width = window * self._spread(z, y) if self.loss.task == "regression" else window
                 rows = np.flatnonzero((np.abs(u[0]) < width) & (factor > 0))
                 if not len(rows):
                     continue
@@ -343,6 +343,11 @@ class LinearProblem:
                 mass = factor[rows] * jump[0][rows] * du[0][rows] * xu / (2.0 * width)
                 out += (move * mass) @ move.T
         return out
+
+    def _spread(self, z: np.ndarray, y: np.ndarray) -> float:
+        """Root mean square residual."""
+        r = z - y
+        return float(np.sqrt(max(self.weight @ (r * r) / self.weight.sum(), 1e-24)))
 
     # The outer level: decisions on validation rows, and their adjoint.
 
