@@ -83,7 +83,7 @@ def _check_values(loss: Loss, z: np.ndarray, y: np.ndarray, name: str) -> None:
         require(
             np.array_equal(table[i], loss.value(np.full(5, z[i]), y[:5])), f"{name}: value is not elementwise"
         )
-    shift = np.random.default_rng(1).normal(size=z.shape)
+    shift = np.random.default_rng([0, 1]).normal(size=z.shape)
     excess = loss.value(z + shift, y) + loss.value(z - shift, y) - 2.0 * value
     slack = 1e-12 * (1.0 + np.max(np.abs(value)))
     if loss.convex:
@@ -164,7 +164,7 @@ def _check_polyhedral(loss: Any, z: np.ndarray, y: np.ndarray, name: str) -> Non
 def _check_jumps(loss: Loss, y: np.ndarray, name: str) -> None:
     """``kinks`` and ``corners`` list every jump, where it is and how large."""
     h = 1e-6
-    z = np.random.default_rng(2).normal(size=y.shape)
+    z = np.random.default_rng([0, 2]).normal(size=y.shape)
     for u, du, jump in loss.kinks(z, y):
         at = z - u * du
         found = loss.hess(at + h * du, y) - loss.hess(at - h * du, y)
@@ -182,8 +182,8 @@ def _check_jumps(loss: Loss, y: np.ndarray, name: str) -> None:
             floor=1e-2,
         )
     grid = np.linspace(-4.0, 4.0, 4001)
-    for target in y[:6]:
-        target = np.full(grid.shape, target)
+    for label in y[:6]:
+        target = np.full(grid.shape, label)
         for derivative, lists in (
             (loss.grad, loss.corners(grid, target)),
             (loss.hess, loss.kinks(grid, target)),
