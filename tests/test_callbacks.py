@@ -13,9 +13,10 @@ from foldwise.result import Record
 
 
 def record(evaluation=1, **changes):
+    """A record; evaluations are shown from 1 and stored from 0."""
     values = {
         "start": 0,
-        "evaluation": evaluation,
+        "evaluation": evaluation - 1,
         "objective": 2.0 / evaluation,
         "best": 1.5 / evaluation,
         "params": {"linearsvr__C": 0.25, "linearsvr__epsilon": 0.0},
@@ -119,7 +120,7 @@ def test_json_lines_appends_one_object_per_record(tmp_path):
     JsonLines(path)(record(2, objective=float("inf"), gradient_norm=float("nan")))
     first, second = (json.loads(line) for line in path.read_text().splitlines())
     assert first["params"] == {"lam": [1.0, 2.0], "C": 3.0}
-    assert first["evaluation"] == 1
+    assert (first["evaluation"], second["evaluation"]) == (0, 1)
     assert second["objective"] is None
     assert second["gradient_norm"] is None
 

@@ -70,7 +70,7 @@ class ProgressBar:
         if self._live is not None:
             from rich.text import Text
 
-            self._spinner.update(text=Text(format_record(record)))
+            self._spinner.update(text=Text(format_record(record), no_wrap=True, overflow="ellipsis"))
         elif time.monotonic() - self._last_line >= self.interval:
             self._print(record)
         else:
@@ -156,8 +156,8 @@ def format_params(params: Mapping[str, Any], *, most: int = 4) -> str:
 
     Examples
     --------
-    >>> format_params({"C": 0.12345, "lam": np.array([0.1, 3.0, 2.0])})
-    'C 0.1235, lam 0.1 to 3 (3 values)'
+    >>> format_params({"C": 0.12345, "lam": np.array([0.1, 3.0, 2.0, 1.0])})
+    'C 0.1235, lam 0.1 to 3 (4 values)'
     """
     words = [
         f"{name.rsplit('__', 1)[-1]} {format_value(value)}" for name, value in list(params.items())[:most]
@@ -179,7 +179,7 @@ def format_value(value: Any) -> str:
 
 def format_record(record: Any) -> str:
     """One line for one evaluation."""
-    words = [f"evaluation {record.evaluation}"]
+    words = [f"evaluation {record.evaluation + 1}"]
     if record.start:
         words.append(f"start {record.start + 1}")
     words.append(f"objective {record.objective:.6g}")
