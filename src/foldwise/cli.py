@@ -198,7 +198,7 @@ def _split(table: Table, kind: str, test_size: float, cv: int, seed: int) -> tup
     import numpy as np
     from sklearn.model_selection import train_test_split
 
-    X, y = table.X, table.y
+    X, y = table.X, np.asarray(table.y)
     if test_size > 0:
         n_test = int(np.ceil(test_size * len(X)))
         if len(X) - n_test < cv:
@@ -279,7 +279,7 @@ def _run_fit(
     from foldwise import BilevelSearchCV, LinearSVC, LinearSVR
     from foldwise.callbacks import ProgressBar
 
-    estimator = {"svr": LinearSVR, "svc": LinearSVC}[kind]
+    estimator: Any = LinearSVR if kind == "svr" else LinearSVC
     pipeline = make_pipeline(StandardScaler(), estimator(**({} if loss is None else {"loss": loss})))
     progress = None if quiet else ProgressBar()
     search = BilevelSearchCV(
@@ -291,11 +291,11 @@ def _run_fit(
         callbacks=() if progress is None else (progress,),
         random_state=seed,
     )
-    began = time.perf_counter()
     with warnings.catch_warnings(record=True) as caught, progress or nullcontext():
         warnings.simplefilter("always")
+        began = time.perf_counter()
         search.fit(*train)
-    seconds = time.perf_counter() - began
+        seconds = time.perf_counter() - began
     for text in dict.fromkeys(str(w.message) for w in caught):
         _say(f"warning: {text}", quiet)
     result = search.result_
@@ -319,8 +319,7 @@ def _run_fit(
 
 
 def _criterion_name(search: Any) -> str:
-    criterion = getattr(search, "criterion_", search.criterion)
-    return criterion if isinstance(criterion, str) else type(criterion).__name__
+    return type(search.criterion_).__name__.lower()
 
 
 def _metric(kind: str) -> str:
@@ -394,6 +393,7 @@ def _run_grid(
 
 def _print_summary(summary: dict[str, Any], kind: str) -> None:
     """The result as a table on standard output."""
+    from rich.box import SIMPLE_HEAD
     from rich.console import Console
     from rich.table import Table as RichTable
 
@@ -401,7 +401,7 @@ def _print_summary(summary: dict[str, Any], kind: str) -> None:
 
     other = summary.get("comparison")
     metric = _metric(kind)
-    table = RichTable(show_edge=False, pad_edge=False)
+    table = RichTable(box=SIMPLE_HEAD, show_edge=False, pad_edge=False)
     table.add_column("")
     table.add_column("foldwise", justify="right")
     if other:
@@ -418,27 +418,32 @@ def _print_summary(summary: dict[str, Any], kind: str) -> None:
             for side in (summary, other)
         ]
         row(name, *sides)
-    row(f"CV {summary['criterion']}, start", f"{summary['cv_start']:.5g}")
-    row(f"CV {summary['criterion']}, end", f"{summary['cv_end']:.5g}")
-    row(f"CV {metric}", f"{summary['cv_error']:.5g}", f"{other['cv_error']:.5g}" if other else "")
+    if kind == "svc":  # what is minimised is smooth; what is compared counts errors
+        row(f"CV {summary['criterion']} at the start", f"{summary['cv_start']:.5g}")
+        row(f"CV {summary['criterion']} at the end", f"{summary['cv_end']:.5g}")
+        row(
+            f"CV {metric} at the end",
+            f"{summary['cv_error']:.5g}",
+            f"{other['cv_error']:.5g}" if other else "",
+        )
+    else:
+        row(f"CV {metric} at the start", f"{summary['cv_start']:.5g}")
+        row(
+            f"CV {metric} at the end", f"{summary['cv_end']:.5g}", f"{other['cv_error']:.5g}" if other else ""
+        )
     if summary["test_error"] is not None:
         row(f"test {metric}", f"{summary['test_error']:.5g}", f"{other['test_error']:.5g}" if other else "")
     row("time", f"{summary['seconds']:.2f} s", f"{other['seconds']:.2f} s" if other else "")
-    console = Console(highlight=False)
+    console = Console(highlight=False, markup=False, soft_wrap=True)
     console.print(table)
-    console.print(f"{summary['status']}: {summary['message']}", markup=False)
+    console.print(f"{summary['status']}: {summary['message']}")
     for name, side in list(summary["at_bound"].items())[:5]:
-        console.print(
-            f"{name} sits at its {side} bound; widen it with --space if that matters.", markup=False
-        )
+        console.print(f"{name.rsplit('__', 1)[-1]} sits at its {side} bound; --space can widen it.")
     if other:
         ratio = other["seconds"] / summary["seconds"]
-        console.print(f"time of the grid search / time of foldwise: {ratio:.1f}", markup=False)
+        console.print(f"time of the grid search / time of foldwise: {ratio:.1f}")
         if other["n_unconverged"]:
-            console.print(
-                f"scikit-learn warned {other['n_unconverged']} times that a fit had not converged.",
-                markup=False,
-            )
+            console.print(f"scikit-learn warned {other['n_unconverged']} times that a fit had not converged.")
 
 
 def _write_json(path: Path, summary: dict, search: Any, data: Path, target: str, seed: int) -> None:
