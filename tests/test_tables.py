@@ -111,7 +111,9 @@ def test_a_finite_row_whose_sum_overflows_is_kept(csv_file):
     np.testing.assert_array_equal(X, [[1e308, 1e308]])
 
 
-@pytest.mark.parametrize("content", [b"not gzip", gzip.compress(b"a,y\n1,2\n" * 500)[:30]])
+@pytest.mark.parametrize(
+    "content", [b"not gzip", gzip.compress(b"a,y\n1,2\n" * 500)[:30]], ids=["plain", "cut"]
+)
 def test_a_damaged_gzip_file_is_refused(csv_file, content):
     with pytest.raises(TableError, match="gzip"):
         read_table(csv_file(content, "t.csv.gz"), "y")
