@@ -44,12 +44,18 @@ class Bilevel:
         ``prior(theta) -> (value, gradient, hessian)``, added to the objective.
     """
 
-    def __init__(self, problems: Sequence[Any], criterion: Loss, space: Space, solver: Any, prior=None) -> None:
+    def __init__(
+        self, problems: Sequence[Any], criterion: Loss, space: Space, solver: Any, prior=None
+    ) -> None:
         self.problems, self.criterion, self.space, self.solver = list(problems), criterion, space, solver
         self.prior = prior
         self.n_tasks = sum(problem.n_tasks for problem in self.problems)
         self.n_evaluations = 0
         self.n_inner_steps = 0
+
+    def twin(self) -> Bilevel:
+        """The same program with a state of its own, for another start or another thread."""
+        return Bilevel([p.twin() for p in self.problems], self.criterion, self.space, self.solver, self.prior)
 
     def evaluate(self, theta: np.ndarray, warm: Evaluation | None = None) -> Evaluation:
         """Solve all training problems at ``theta`` and value the criterion.
@@ -121,7 +127,11 @@ class Bilevel:
         for problem, point in zip(self.problems, evaluation.points, strict=True):
             kkt += problem.row_residual(point).tolist()
             kinks += problem.n_kinks(point)
-        out: dict[str, Any] = {"kkt": kkt, "n_kinks": kinks, "at_bound": self.space.at_bound(evaluation.theta)}
+        out: dict[str, Any] = {
+            "kkt": kkt,
+            "n_kinks": kinks,
+            "at_bound": self.space.at_bound(evaluation.theta),
+        }
         out["gradient_norm"] = None
         if self.criterion.differentiable:
             self.differentiate(evaluation)

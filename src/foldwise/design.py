@@ -54,14 +54,21 @@ class Design:
     def _dense(self, X: np.ndarray, order: np.ndarray | None) -> np.ndarray:
         n, d = X.shape
         out = np.empty((n, d + self.intercept))
-        out[:, :d] = X if order is None else X[order]
+        if order is None:
+            out[:, :d] = X
+        else:
+            for first in range(0, n, 4096):  # small pieces: the gathered rows stay in cache
+                part = order[first : first + 4096]
+                out[first : first + len(part), :d] = X[part]
         features = out[:, :d]
         sample = features[:: max(1, n // 1000)]
         centre = sample.mean(axis=0) if self.intercept else np.zeros(d)
         spread = np.sqrt(np.mean((sample - centre) ** 2, axis=0))
         typical = spread[spread > 0]
         far = np.any(np.abs(centre) > 10 * np.maximum(spread, 1e-300))
-        uneven = len(typical) > 0 and (typical.max() > 1e3 * typical.min() or not 1e-3 < np.median(typical) < 1e3)
+        uneven = len(typical) > 0 and (
+            typical.max() > 1e3 * typical.min() or not 1e-3 < np.median(typical) < 1e3
+        )
         if far or uneven:
             if self.intercept:
                 self.shift = features.mean(axis=0)

@@ -22,7 +22,7 @@ try:  # scikit-learn 1.9 brought callbacks
     from sklearn.callback import CallbackSupportMixin, with_callbacks
 except ImportError:
 
-    class CallbackSupportMixin:  # type: ignore[no-redef]
+    class CallbackSupportMixin:
         """Nothing to support before scikit-learn 1.9."""
 
     def with_callbacks(method):  # type: ignore[no-redef]
@@ -42,7 +42,9 @@ class _Linear(CallbackSupportMixin, BaseEstimator):
 
     def _loss(self) -> Loss:
         loss = get_loss(self.loss)
-        if loss.task != self._task and not (self._task == "classification" and type(loss).__name__ == "Squared"):
+        if loss.task != self._task and not (
+            self._task == "classification" and type(loss).__name__ == "Squared"
+        ):
             other = "LinearSVR" if loss.task == "regression" else "LinearSVC"
             raise ValueError(f"{type(self).__name__} is for {self._task}; {self.loss!r} is a loss of {other}")
         return loss
@@ -155,7 +157,7 @@ class LinearSVR(RegressorMixin, _Linear):
         values = {"C": self.C, "lam": self.lam}
         if "epsilon" in loss.tunable:
             roles["epsilon"] = Role("epsilon", per=(None, "group"))
-            values["epsilon"] = self.epsilon if isinstance(self.loss, str) else loss.epsilon
+            values["epsilon"] = self.epsilon if isinstance(self.loss, str) else getattr(loss, "epsilon", 0.0)
         return LinearModel(loss, roles, values, self.fit_intercept)
 
     @with_callbacks
@@ -167,7 +169,11 @@ class LinearSVR(RegressorMixin, _Linear):
         X, y = validate_data(self, X, y, accept_sparse="csr", dtype=float, y_numeric=True)
         if hasattr(self, "_init_callback_context"):
             self._init_callback_context()
-        weight = None if sample_weight is None else _check_sample_weight(sample_weight, X, ensure_non_negative=True)
+        weight = (
+            None
+            if sample_weight is None
+            else _check_sample_weight(sample_weight, X, ensure_non_negative=True)
+        )
         group, self.group_labels_ = encode_groups(sample_groups, len(y))
         self._solve(self._model(), X, Rows(y[None].astype(float), weight, group, self.group_labels_))
         return self
@@ -263,7 +269,11 @@ class LinearSVC(LinearClassifierMixin, ClassifierMixin, _Linear):
         if hasattr(self, "_init_callback_context"):
             self._init_callback_context()
         self.classes_, Y, codes = encode_classes(y)
-        weight = None if sample_weight is None else _check_sample_weight(sample_weight, X, ensure_non_negative=True)
+        weight = (
+            None
+            if sample_weight is None
+            else _check_sample_weight(sample_weight, X, ensure_non_negative=True)
+        )
         group, self.group_labels_ = encode_groups(sample_groups, len(codes))
         rows = Rows(Y, weight, group, self.group_labels_, codes, self.classes_.tolist())
         self._solve(self._model(self.classes_), X, rows)
@@ -281,7 +291,9 @@ def encode_classes(y) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         raise ValueError(
             f"y has one class only ({classes[0]!r}); classification needs at least two classes in the data"
         )
-    positive = np.arange(len(classes))[:, None] == codes[None, :] if len(classes) > 2 else (codes == 1)[None, :]
+    positive = (
+        np.arange(len(classes))[:, None] == codes[None, :] if len(classes) > 2 else (codes == 1)[None, :]
+    )
     return classes, np.where(positive, 1.0, -1.0), codes
 
 

@@ -16,7 +16,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from foldwise.losses import Loss
+from foldwise.losses import Loss, Squared
 
 __all__ = ["criterion_value", "gradient", "hessian"]
 
@@ -49,6 +49,10 @@ def hessian(
     p = J.shape[2]
     out = np.zeros((p, p))
     for m, rows, z, y, v in problem.validation(point):
+        gram = problem.validation_gram(m) if isinstance(criterion, Squared) else None
+        if gram is not None:
+            out += 2.0 * J[m].T @ gram @ J[m]
+            continue
         curvature = v * _curvature(criterion, z, y, v, window)
         move = problem.design.decisions(np.ascontiguousarray(J[m].T), rows)
         out += (move * curvature) @ move.T

@@ -128,8 +128,6 @@ class _PiecewiseQuadratic(Loss):
         raise TypeError(f"{type(self).__name__} does not define coefficients(code, y)")
 
 
-
-
 @dataclass(frozen=True)
 class SquaredEpsilonInsensitive(_PiecewiseQuadratic):
     """``max(0, |z - y| - epsilon)^2``: the training loss of moore2011 (9), without its factor 1/2."""
@@ -277,8 +275,6 @@ class Absolute(Loss):
         return [(np.ones_like(y), -y), (-np.ones_like(y), y)]
 
 
-
-
 @dataclass(frozen=True)
 class SquaredHinge(_PiecewiseQuadratic):
     """``max(0, 1 - y z)^2``."""
@@ -295,7 +291,13 @@ class SquaredHinge(_PiecewiseQuadratic):
         return 2.0 * (y * z < 1.0)
 
     def kinks(self, z, y):
-        return [(1.0 - y * z, np.broadcast_to(-y, np.broadcast(z, y).shape), np.full(np.broadcast(z, y).shape, 2.0))]
+        return [
+            (
+                1.0 - y * z,
+                np.broadcast_to(-y, np.broadcast(z, y).shape),
+                np.full(np.broadcast(z, y).shape, 2.0),
+            )
+        ]
 
     def piece(self, z, y):
         return (y * z < 1.0).view(np.int8)

@@ -53,7 +53,7 @@ class Tunable:
     refit_power: Mapping[str, float] = field(default_factory=dict)
     min_classes_error: str | None = None
 
-    def standardize(self) -> tuple[bool, bool] | None | str:
+    def standardize(self) -> tuple[bool, bool] | str | None:
         """How the earlier steps act: None (there are none), a StandardScaler's two flags, or "general"."""
         if self.steps is None:
             return None
@@ -98,23 +98,24 @@ def default_dimension(
     """Bounds from the data for a hyper-parameter that the user named without bounds.
 
     ``second_moment`` is the sum over a fold's training rows of each squared (centred, scaled) column and ``spread`` the
-    standard deviation of the target. At ``C = 1 / (curvature * mean second moment)`` a typical coefficient is
-    shrunk by half; the bounds reach four decades to stronger and five to weaker penalties.
+    standard deviation of the target. At ``C = 1 / (curvature * second moment)`` a coefficient is shrunk by half. The
+    lower bound lies three decades below that point for the largest column, the upper five above it for a small one.
     """
     role = model.roles[name]
     per = spec if isinstance(spec, str) else ("group" if grouped and "group" in role.per else None)
-    typical = float(np.mean(second_moment[second_moment > 0])) if np.any(second_moment > 0) else 1.0
+    positive = second_moment[second_moment > 0] if np.any(second_moment > 0) else np.ones(1)
     bend = float(model.loss.hess(np.zeros(1), np.ones(1))[0])
-    half = 1.0 / ((bend if bend > 0.1 else 1.0) * typical)
+    bend = bend if bend > 0.1 else 1.0
+    weak, strong = 1e5 / (bend * np.quantile(positive, 0.1)), 1e-3 / (bend * positive.max())
     if name == "class_weight":
         return Log(0.05, 20.0, per="class")
     if role.kind == "epsilon":
         return Lin(0.0, spread, per=per)
+    other = np.asarray(model.values.get("lam" if role.kind == "log_c" else "C", 1.0), float)
+    scale = float(np.exp(np.mean(np.log(other))))
     if role.kind == "log_c":
-        lam = float(np.exp(np.mean(np.log(np.asarray(model.values.get("lam", 1.0), float)))))
-        return Log(1e-4 * half * lam, 1e5 * half * lam, per=per)
-    C = float(np.exp(np.mean(np.log(np.asarray(model.values.get("C", 1.0), float)))))
-    return Log(1e-5 * C / (half * role.factor), 1e4 * C / (half * role.factor), per=per)
+        return Log(strong * scale, weak * scale, per=per)
+    return Log(scale / (weak * role.factor), scale / (strong * role.factor), per=per)
 
 
 def describe(estimator: Any) -> Tunable:
@@ -181,7 +182,9 @@ def _sk_linear_svc(last, prefix, steps) -> Tunable:
 
 def _sk_ridge(last, prefix, steps) -> Tunable:
     if last.positive:
-        raise ValueError("Ridge(positive=True) cannot be tuned: its coefficients have bounds; use positive=False")
+        raise ValueError(
+            "Ridge(positive=True) cannot be tuned: its coefficients have bounds; use positive=False"
+        )
     roles = {"alpha": Role("log_lam", factor=2.0)}
 
     def build(classes):
@@ -220,4 +223,3 @@ _BUILDERS: dict[type, Callable[[Any, str, Any], Tunable]] = {
     Ridge: _sk_ridge,
     LogisticRegression: _sk_logistic,
 }
-

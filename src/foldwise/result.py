@@ -100,7 +100,9 @@ class Result:
             data["status"] = Status(data["status"])
             return cls(**data)
         except (json.JSONDecodeError, KeyError, TypeError, ValueError) as error:
-            raise ValueError(f"this is not a foldwise result ({error}); it must come from Result.to_json()") from error
+            raise ValueError(
+                f"this is not a foldwise result ({error}); it must come from Result.to_json()"
+            ) from error
 
     def summary(self) -> str:
         """The result in a few plain lines."""
@@ -119,7 +121,9 @@ class Result:
             lines.append(f"at a bound: {', '.join(names[:8])}{' ...' if len(names) > 8 else ''}")
         norm = "not computed" if self.gradient_norm is None else f"{self.gradient_norm:.2g}"
         kkt = max(self.kkt, default=float("nan"))
-        lines.append(f"hypergradient norm {norm}; largest KKT residual {kkt:.1g}; samples at a kink {self.n_kinks}")
+        lines.append(
+            f"hypergradient norm {norm}; largest KKT residual {kkt:.1g}; samples at a kink {self.n_kinks}"
+        )
         lines += [f"warning: {text}" for text in self.warnings]
         return "\n".join(lines)
 

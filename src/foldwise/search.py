@@ -23,7 +23,7 @@ from foldwise.optimizers import METHODS
 from foldwise.optimizers.base import run
 from foldwise.optimizers.starts import default_starts
 from foldwise.problems.assemble import Rows, assemble, make_space
-from foldwise.result import Result
+from foldwise.result import Record, Result, Status
 from foldwise.solvers.newton import Newton
 from foldwise.space import Dimension, Space, as_dimension
 
@@ -174,15 +174,19 @@ class BilevelSearchCV(CallbackSupportMixin, MetaEstimatorMixin, BaseEstimator):
             Passed to the splitter, as in scikit-learn.
         """
         began = time.perf_counter()
-        context = self._init_callback_context(max_subtasks=None) if hasattr(self, "_init_callback_context") else None
+        context = (
+            self._init_callback_context(max_subtasks=None)
+            if hasattr(self, "_init_callback_context")
+            else None
+        )
         tunable = describe(self.estimator)
         criterion = self._criterion(tunable)
         data, rows, classes = self._data(tunable, X, y, sample_weight, sample_groups)
         self._mass = float(rows.Y.shape[1] if rows.weight is None else rows.weight.sum())
         splits = self._splits(tunable, data, y, groups, rows)
-        build, space = self._programs(tunable, data, rows, classes, splits, criterion)
-        result, best = self._search(build, space, criterion, began, context)
-        self._publish(tunable, result, space, criterion, classes, len(splits))
+        bilevel = self._program(tunable, data, rows, classes, splits, criterion)
+        result = self._search(bilevel, began, context)
+        self._publish(tunable, result, bilevel, classes, len(splits))
         if self.refit:
             self._refit(tunable, X, y, sample_weight, sample_groups, splits, rows, classes)
         return self
@@ -198,7 +202,9 @@ class BilevelSearchCV(CallbackSupportMixin, MetaEstimatorMixin, BaseEstimator):
             )
         return criterion
 
-    def _data(self, tunable: Tunable, X, y, sample_weight, sample_groups) -> tuple[Any, Rows, np.ndarray | None]:
+    def _data(
+        self, tunable: Tunable, X, y, sample_weight, sample_groups
+    ) -> tuple[Any, Rows, np.ndarray | None]:
         """X as the pipeline or the model wants it, and everything known about the rows."""
         if tunable.standardize() == "general":
             X, y = indexable(X, y)
@@ -230,7 +236,9 @@ class BilevelSearchCV(CallbackSupportMixin, MetaEstimatorMixin, BaseEstimator):
             return data, Rows(Y, weight, group, group_labels, codes, classes.tolist()), classes
         target = check_array(y, ensure_2d=False, dtype=float, input_name="y")
         if n > 1 and np.ptp(target) == 0:
-            raise ValueError(f"the target is constant ({target[0]:g}); there is nothing to select. Check the column")
+            raise ValueError(
+                f"the target is constant ({target[0]:g}); there is nothing to select. Check the column"
+            )
         return data, Rows(target[None], weight, group, group_labels), None
 
     def _splits(self, tunable: Tunable, X, y, groups, rows: Rows) -> list[tuple[np.ndarray, np.ndarray]]:
@@ -238,7 +246,7 @@ class BilevelSearchCV(CallbackSupportMixin, MetaEstimatorMixin, BaseEstimator):
         splits = [(np.asarray(a), np.asarray(b)) for a, b in cv.split(X, y, groups)]
         for t, (train, validation) in enumerate(splits):
             if not len(train) or not len(validation):
-                raise ValueError(f"fold {t} has {len(train)} training and {len(validation)} validation rows; it needs both")
+                raise ValueError(f"fold {t} has {len(train)} training and {len(validation)} validation rows")
             if rows.label is not None:
                 present = np.bincount(rows.label[train], minlength=len(rows.class_labels))
                 if np.any(present == 0):
@@ -256,8 +264,8 @@ class BilevelSearchCV(CallbackSupportMixin, MetaEstimatorMixin, BaseEstimator):
                     )
         return splits
 
-    def _programs(self, tunable, data, rows, classes, splits, criterion):
-        """A function that builds a fresh bilevel program, and the space."""
+    def _program(self, tunable, data, rows, classes, splits, criterion) -> Bilevel:
+        """The bilevel program of these folds."""
         model = tunable.build(classes)
         how = tunable.standardize()
         if isinstance(how, tuple) and how[0] and not model.fit_intercept:
@@ -266,27 +274,24 @@ class BilevelSearchCV(CallbackSupportMixin, MetaEstimatorMixin, BaseEstimator):
             folds = _transform(tunable, data, rows, splits)
             width = {part.shape[1] for part, _, _ in folds}
             if len(width) > 1:
-                raise ValueError(f"the pipeline gives {sorted(width)} columns in different folds; it must give the same")
+                raise ValueError(
+                    f"the pipeline gives {sorted(width)} columns in different folds; it must give the same"
+                )
             first = folds[0][0]
         else:
             folds, first = None, data
         dimensions = self._dimensions(tunable, model, first, rows, splits, how)
         space = make_space(dimensions, rows, self._labels(first.shape[1]))
-        total = len(splits) * len(rows.Y)
-
-        def build() -> Bilevel:
-            solver = Newton()
-            if folds is None:
-                flags = how if isinstance(how, tuple) else None
-                problems = [assemble(model, data, rows, splits, space, dimensions=dimensions, standardize=flags)]
-            else:
-                problems = [
-                    assemble(model, part, part_rows, [split], space, dimensions=dimensions, n_total=total)
-                    for part, part_rows, split in folds
-                ]
-            return Bilevel(problems, criterion, space, solver)
-
-        return build, space
+        if folds is None:
+            flags = how if isinstance(how, tuple) else None
+            problems = [assemble(model, data, rows, splits, space, dimensions=dimensions, standardize=flags)]
+        else:
+            total = len(splits) * len(rows.Y)
+            problems = [
+                assemble(model, part, part_rows, [split], space, dimensions=dimensions, n_total=total)
+                for part, part_rows, split in folds
+            ]
+        return Bilevel(problems, criterion, space, Newton())
 
     def _dimensions(self, tunable, model, X, rows, splits, how) -> dict[str, Dimension]:
         """The user's dimensions, with bounds from the data where none were given."""
@@ -321,14 +326,18 @@ class BilevelSearchCV(CallbackSupportMixin, MetaEstimatorMixin, BaseEstimator):
     def _labels(self, d: int) -> list[str]:
         """Names of the columns that reach the model."""
         names = getattr(self, "feature_names_in_", None)
-        return [str(name) for name in names] if names is not None and len(names) == d else [f"x{i}" for i in range(d)]
+        return (
+            [str(name) for name in names]
+            if names is not None and len(names) == d
+            else [f"x{i}" for i in range(d)]
+        )
 
-    def _search(self, build, space: Space, criterion: Loss, began: float, context) -> tuple[Result, Any]:
+    def _search(self, bilevel: Bilevel, began: float, context) -> Result:
         """Run the method from every starting point; the best result, with the history of all."""
+        space = bilevel.space
         options = dict(self.method_options or {})
         start = options.pop("start", None)
-        optimizer = self._optimizer(space, criterion, options)
-        bilevel = build()
+        optimizer = self._optimizer(space, bilevel.criterion, options)
         rng = np.random.default_rng(check_random_state(self.random_state).randint(2**31))
         if start is not None:
             starts = [space.theta(start)]
@@ -342,15 +351,22 @@ class BilevelSearchCV(CallbackSupportMixin, MetaEstimatorMixin, BaseEstimator):
         callback, close = self._callback(context)
 
         def one(index: int):
-            own = bilevel if index == 0 else build()
-            return run(optimizer, own, starts[index], callback=callback, deadline=deadline, start=index, began=began)
+            return run(
+                optimizer,
+                bilevel.twin(),
+                starts[index],
+                callback=callback,
+                deadline=deadline,
+                start=index,
+                began=began,
+            )
 
         try:
             if len(starts) == 1 or self.n_jobs in (None, 1):
                 outcomes = []
                 for index in range(len(starts)):
                     outcomes.append(one(index))
-                    if outcomes[-1][0].status in ("interrupted", "time limit", "stopped by callback"):
+                    if outcomes[-1].status in (Status.INTERRUPTED, Status.TIME_LIMIT, Status.STOPPED):
                         break
             else:
                 outcomes = Parallel(n_jobs=self.n_jobs, prefer="threads")(
@@ -358,8 +374,7 @@ class BilevelSearchCV(CallbackSupportMixin, MetaEstimatorMixin, BaseEstimator):
                 )
         finally:
             close()
-        winner = min(range(len(outcomes)), key=lambda i: outcomes[i][0].objective)
-        return _merge([result for result, _ in outcomes], winner, began, self.random_state), outcomes[winner][1]
+        return _merge(outcomes, began, self.random_state)
 
     def _optimizer(self, space: Space, criterion: Loss, options: dict[str, Any]):
         method = self.method
@@ -370,7 +385,7 @@ class BilevelSearchCV(CallbackSupportMixin, MetaEstimatorMixin, BaseEstimator):
                 method = "grid" if space.size <= 2 else "random"
         if method not in METHODS:
             raise ValueError(f"unknown method {method!r}; use one of: auto, {', '.join(METHODS)}")
-        kind = METHODS[method]
+        kind: Any = METHODS[method]
         fields = kind.__dataclass_fields__
         if self.tol is not None and "tol" in fields:
             options.setdefault("tol", self.tol)
@@ -382,7 +397,9 @@ class BilevelSearchCV(CallbackSupportMixin, MetaEstimatorMixin, BaseEstimator):
             options.setdefault("seed", check_random_state(self.random_state).randint(2**31))
         unknown = [name for name in options if name not in fields]
         if unknown:
-            raise ValueError(f"unknown option {unknown[0]!r} of method {method!r}; it has: {', '.join(fields)}")
+            raise ValueError(
+                f"unknown option {unknown[0]!r} of method {method!r}; it has: {', '.join(fields)}"
+            )
         return kind(**options)
 
     def _callback(self, context):
@@ -397,7 +414,9 @@ class BilevelSearchCV(CallbackSupportMixin, MetaEstimatorMixin, BaseEstimator):
             callables.append(bar)
 
         def callback(record) -> bool:
-            stop = any([bool(call(record)) for call in callables])
+            stop = False
+            for call in callables:
+                stop = bool(call(record)) or stop
             if context is not None:
                 task = context.subcontext(task_name="evaluation")
                 task.call_on_fit_task_begin(estimator=self)
@@ -406,10 +425,11 @@ class BilevelSearchCV(CallbackSupportMixin, MetaEstimatorMixin, BaseEstimator):
 
         return callback, (lambda: None) if bar is None else (lambda: bar.__exit__(None, None, None))
 
-    def _publish(self, tunable, result: Result, space: Space, criterion, classes, n_splits: int) -> None:
+    def _publish(self, tunable, result: Result, bilevel: Bilevel, classes, n_splits: int) -> None:
+        space = bilevel.space
         self.result_ = result
         self.space_ = space
-        self.criterion_ = criterion
+        self.criterion_ = bilevel.criterion
         self.n_splits_ = n_splits
         self.n_iter_ = result.n_evaluations
         values = space.params(np.asarray(result.theta))
@@ -499,7 +519,9 @@ class BilevelSearchCV(CallbackSupportMixin, MetaEstimatorMixin, BaseEstimator):
 
 def _training_mass(rows: Rows, splits) -> float:
     """Mean total weight of a training set."""
-    return float(np.mean([len(train) if rows.weight is None else rows.weight[train].sum() for train, _ in splits]))
+    return float(
+        np.mean([len(train) if rows.weight is None else rows.weight[train].sum() for train, _ in splits])
+    )
 
 
 def _arrays(params: dict[str, Any]) -> dict[str, Any]:
@@ -527,7 +549,11 @@ def _transform(tunable: Tunable, X, rows: Rows, splits):
 def _stack(head, tail):
     import scipy.sparse as sp
 
-    return sp.vstack([head, tail]).tocsr() if sp.issparse(head) else np.vstack([np.asarray(head), np.asarray(tail)])
+    return (
+        sp.vstack([head, tail]).tocsr()
+        if sp.issparse(head)
+        else np.vstack([np.asarray(head), np.asarray(tail)])
+    )
 
 
 def _moments(X, rows: Rows, splits, standardized: bool, centred: bool) -> tuple[np.ndarray, float]:
@@ -549,12 +575,12 @@ def _moments(X, rows: Rows, splits, standardized: bool, centred: bool) -> tuple[
     return mean_square * _training_mass(rows, splits), float(spread)
 
 
-def _merge(results: list[Result], winner: int, began: float, seed) -> Result:
+def _merge(results: list[Result], began: float, seed) -> Result:
     """One result for several starts: the best point, the history of all."""
     from foldwise import __version__
 
-    best = results[winner]
-    history = []
+    best = min(results, key=lambda result: result.objective)
+    history: list[Record] = []
     lowest = np.inf
     for result in results:
         for record in result.history:
@@ -567,7 +593,7 @@ def _merge(results: list[Result], winner: int, began: float, seed) -> Result:
         n_evaluations=len(history),
         n_inner_steps=sum(result.n_inner_steps for result in results),
         elapsed=time.perf_counter() - began,
-        seed=seed if isinstance(seed, (int, np.integer)) else None,
+        seed=int(seed) if isinstance(seed, (int, np.integer)) else None,
         version=__version__,
     )
 
@@ -575,4 +601,3 @@ def _merge(results: list[Result], winner: int, began: float, seed) -> Result:
 def _fit(estimator, tunable: Tunable, X, y, fit_params: dict[str, Any]) -> None:
     """Fit with parameters for the last step only."""
     estimator.fit(X, y, **{tunable.prefix + name: value for name, value in fit_params.items()})
-

@@ -46,13 +46,17 @@ class Dimension:
         if not (np.all(np.isfinite(lower)) and np.all(np.isfinite(upper))):
             raise ValueError(f"bounds must be finite; got ({self.lower}, {self.upper})")
         if np.any(lower > upper):
-            raise ValueError(f"the lower bound exceeds the upper one in ({self.lower}, {self.upper}); swap them")
+            raise ValueError(
+                f"the lower bound exceeds the upper one in ({self.lower}, {self.upper}); swap them"
+            )
         if self.scale == "log" and np.any(lower <= 0):
             raise ValueError(
-                f"a log scale needs positive bounds; got ({self.lower}, {self.upper}). Raise the lower bound, or use Lin"
+                f"a log scale needs positive bounds; got ({self.lower}, {self.upper}). Raise the lower one, or use Lin"
             )
         if self.tie is not None and self.per is None:
-            raise ValueError("tie shares values between entries, so it needs per='feature', 'group' or 'class'")
+            raise ValueError(
+                "tie shares values between entries, so it needs per='feature', 'group' or 'class'"
+            )
 
 
 class Log(Dimension):
@@ -159,7 +163,9 @@ class Space:
                         "class": "it needs three or more classes; for the cost of a class tune class_weight",
                         "feature": "this model has no per-feature parameters",
                     }[dim.per]
-                    raise ValueError(f"{name!r} asks for one value per {dim.per}, which is not available here: {hint}")
+                    raise ValueError(
+                        f"{name!r} asks for one value per {dim.per}, which is not available here: {hint}"
+                    )
                 entries = tuple(f"{name}[{label}]" for label in labels.get(name, labels.get(dim.per, ())))
                 index = np.arange(len(entries))
                 if dim.tie is not None:
@@ -173,7 +179,9 @@ class Space:
             for bound in (dim.lower, dim.upper):
                 array = np.asarray(bound, float)
                 if array.ndim and len(array) not in (1, size, len(entries)):
-                    raise ValueError(f"the bounds of {name!r} have {len(array)} entries; it has {len(entries)}")
+                    raise ValueError(
+                        f"the bounds of {name!r} have {len(array)} entries; it has {len(entries)}"
+                    )
                 if array.ndim and len(array) == len(entries) != size:
                     array = np.array([array[index == k][0] for k in range(size)])
                 bounds.append(np.broadcast_to(array, size).astype(float))
@@ -188,13 +196,17 @@ class Space:
     @property
     def names(self) -> list[str]:
         """One name per entry of ``theta`` (the first entry's where entries are tied)."""
-        return [block.labels[int(np.argmax(block.index == k))] for block in self.blocks for k in range(block.size)]
+        return [
+            block.labels[int(np.argmax(block.index == k))] for block in self.blocks for k in range(block.size)
+        ]
 
     def params(self, theta: np.ndarray) -> dict[str, Any]:
         """Parameter values by name: floats, or arrays with one value per entry."""
         out: dict[str, Any] = {}
         for block in self.blocks:
-            values = np.clip(block.values(np.asarray(theta)[self.slices[block.name]]), block.lower, block.upper)
+            values = np.clip(
+                block.values(np.asarray(theta)[self.slices[block.name]]), block.lower, block.upper
+            )
             out[block.name] = float(values[0]) if block.scalar else values[block.index]
         return out
 
@@ -202,7 +214,9 @@ class Space:
         """The vector for these parameter values, clipped to the bounds; missing names take the middle."""
         unknown = [name for name in params if name not in self.slices]
         if unknown:
-            raise ValueError(f"unknown hyper-parameter {unknown[0]!r}; this space has: {', '.join(self.slices)}")
+            raise ValueError(
+                f"unknown hyper-parameter {unknown[0]!r}; this space has: {', '.join(self.slices)}"
+            )
         parts = []
         for block in self.blocks:
             low, high = self.lower[self.slices[block.name]], self.upper[self.slices[block.name]]

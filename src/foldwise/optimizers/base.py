@@ -67,7 +67,12 @@ class Trace:
         self.steps_before = bilevel.n_inner_steps
 
     def evaluate(
-        self, theta: np.ndarray, warm: Evaluation | None = None, order: int = 0, exact: bool = True, note: str = ""
+        self,
+        theta: np.ndarray,
+        warm: Evaluation | None = None,
+        order: int = 0,
+        exact: bool = True,
+        note: str = "",
     ) -> Evaluation:
         """The objective at ``theta`` and, for ``order`` 1 or 2, its derivatives; recorded."""
         evaluation = self.bilevel.evaluate(theta, warm)
@@ -117,7 +122,7 @@ def run(
     deadline: float | None = None,
     start: int = 0,
     began: float | None = None,
-) -> tuple[Result, Evaluation]:
+) -> Result:
     """Run a method within its limits. The point returned is the best one evaluated, certified from the rows.
 
     Ctrl-C ends the search, not the program: the best point so far is returned with that status. Before any
@@ -140,7 +145,7 @@ def run(
             problem.reset()
         status = Status.INTERRUPTED
     assert trace.best is not None
-    return _result(optimizer, trace, status), trace.best
+    return _result(optimizer, trace, status)
 
 
 def _result(optimizer: Optimizer, trace: Trace, status: Status) -> Result:
@@ -149,7 +154,9 @@ def _result(optimizer: Optimizer, trace: Trace, status: Status) -> Result:
     certificate = bilevel.certify(best)
     warnings = []
     if not best.converged:
-        warnings.append("a training problem did not converge within its iteration limit; raise the solver's max_iter")
+        warnings.append(
+            "a training problem did not converge within its iteration limit; raise the solver's max_iter"
+        )
     return Result(
         theta=best.theta.tolist(),
         params=plain_params(bilevel.space.params(best.theta)),
@@ -170,7 +177,9 @@ def _result(optimizer: Optimizer, trace: Trace, status: Status) -> Result:
 
 def plain_params(params: dict[str, Any]) -> dict[str, Any]:
     """Parameter values as floats and lists, which JSON keeps."""
-    return {name: value.tolist() if isinstance(value, np.ndarray) else value for name, value in params.items()}
+    return {
+        name: value.tolist() if isinstance(value, np.ndarray) else value for name, value in params.items()
+    }
 
 
 class Minimizer:
@@ -185,4 +194,4 @@ class Minimizer:
 
     def minimize(self, bilevel: Bilevel, theta0: np.ndarray, *, callback=None) -> Result:
         """Run from ``theta0`` and return the best evaluated point with its certificate."""
-        return run(self, bilevel, theta0, callback=callback)[0]
+        return run(self, bilevel, theta0, callback=callback)

@@ -50,7 +50,8 @@ class TrustRegionNewton(Minimizer):
         radius, here = self.radius, trace.evaluate(theta, order=2, exact=exact, note="start")
         for _ in range(self.max_iter):
             # 1. The model in scaled coordinates, made convex.
-            assert here.gradient is not None and here.hessian is not None
+            assert here.gradient is not None
+            assert here.hessian is not None
             g, H = here.gradient * unit, _absolute(here.hessian * np.outer(unit, unit))
             low, high = (space.lower - here.theta) / unit, (space.upper - here.theta) / unit
             # 2. Its minimiser within bounds and trust region.
@@ -91,7 +92,9 @@ def _absolute(H: np.ndarray) -> np.ndarray:
     return (vectors * size) @ vectors.T
 
 
-def box_qp(H: np.ndarray, g: np.ndarray, low: np.ndarray, high: np.ndarray, max_iter: int = 200) -> np.ndarray:
+def box_qp(
+    H: np.ndarray, g: np.ndarray, low: np.ndarray, high: np.ndarray, max_iter: int = 200
+) -> np.ndarray:
     """Minimise ``g'x + x'Hx/2`` over ``low <= x <= high`` for positive definite ``H``, by projected Newton.
 
     >>> box_qp(np.eye(2), np.array([-2.0, 0.5]), -np.ones(2), np.ones(2))

@@ -39,7 +39,9 @@ class Grid(Minimizer):
         """The values of every entry of ``theta``."""
         unknown = [name for name in self.values if name not in space.slices]
         if unknown:
-            raise ValueError(f"grid values for unknown {unknown[0]!r}; this space has: {', '.join(space.slices)}")
+            raise ValueError(
+                f"grid values for unknown {unknown[0]!r}; this space has: {', '.join(space.slices)}"
+            )
         out = []
         for block in space.blocks:
             for k in range(block.size):
@@ -100,4 +102,3 @@ class Random(Minimizer):
         for _ in range(self.n_iter - 1):
             warm = trace.evaluate(rng.uniform(trace.space.lower, trace.space.upper), warm=warm)
         return Status.EXHAUSTED
-

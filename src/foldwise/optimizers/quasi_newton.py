@@ -90,7 +90,9 @@ class Bfgs(Minimizer):
             g = here.gradient
             assert g is not None
             free = ~(((here.theta <= space.lower) & (g > 0)) | ((here.theta >= space.upper) & (g < 0)))
-            if not free.any() or np.linalg.norm(g[free]) < self.tol2 * abs(here.objective + 1.0) and self.rule == "any":
+            if not free.any() or (
+                np.linalg.norm(g[free]) < self.tol2 * abs(here.objective + 1.0) and self.rule == "any"
+            ):
                 return Status.CONVERGED
             d = np.zeros(len(theta))
             d[free] = -B[np.ix_(free, free)] @ g[free]
@@ -107,7 +109,9 @@ class Bfgs(Minimizer):
                 return Status.STALLED
             trace.differentiate(there)
             small_gain = abs(there.objective - here.objective) < self.tol1 * abs(there.objective + 1.0)
-            small_slope = np.linalg.norm(trace.bilevel.projected(there)) <= self.tol2 * abs(there.objective + 1.0)
+            small_slope = np.linalg.norm(trace.bilevel.projected(there)) <= self.tol2 * abs(
+                there.objective + 1.0
+            )
             B, fresh = _update(B, there.theta - here.theta, there.gradient - g, fresh)
             here = there
             if (small_gain or small_slope) if self.rule == "any" else (small_gain and small_slope):

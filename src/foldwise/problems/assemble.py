@@ -74,7 +74,12 @@ class Rows:
             return None if values is None else values[index]
 
         return Rows(
-            self.Y[:, index], pick(self.weight), pick(self.group), self.group_labels, pick(self.label), self.class_labels
+            self.Y[:, index],
+            pick(self.weight),
+            pick(self.group),
+            self.group_labels,
+            pick(self.label),
+            self.class_labels,
         )
 
 
@@ -133,7 +138,10 @@ def assemble(
     parameters = _parameters(model, stored, folds, cells, dimensions, space, K, T, d)
     scale, form = _standardisation(design, folds, standardize, model.intercept_penalty > 0)
     penalty = Quadratic(
-        np.tile(scale, (K, 1)), design.n_columns, None if form is None else np.tile(form, (K, 1)), model.intercept_penalty
+        np.tile(scale, (K, 1)),
+        design.n_columns,
+        None if form is None else np.tile(form, (K, 1)),
+        model.intercept_penalty,
     )
     return LinearProblem(
         design, stored.Y, folds, model.loss, parameters, penalty, stored.weight, stored.weight, n_total
@@ -148,7 +156,8 @@ def _cells(model: LinearModel, rows: Rows, dimensions: Mapping[str, Dimension], 
     by_class = rows.label is not None and ("class_weight" in dimensions or model.class_weight is not None)
     group = rows.group if by_group else np.zeros(n, dtype=int)
     label = rows.label if by_class else np.zeros(n, dtype=int)
-    assert group is not None and label is not None
+    assert group is not None
+    assert label is not None
     n_groups = len(rows.group_labels) if by_group else 1
     n_labels = len(rows.class_labels) if by_class else 1
     pairs = np.arange(n_groups * n_labels)
@@ -199,7 +208,9 @@ def _fixed(name, role, value, cells, Q, K, T, d) -> np.ndarray:
         return value
     if role.kind == "log_lam":
         if len(value) != d:
-            raise ValueError(f"{name} has {len(value)} entries; X has {d} features. Give one number or one per feature")
+            raise ValueError(
+                f"{name} has {len(value)} entries; X has {d} features. Give one number or one per feature"
+            )
         return value[None, :]
     groups = int(cells.group.max()) + 1
     if groups == 1 and "class" in role.per and len(value) == K > 1:

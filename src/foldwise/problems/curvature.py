@@ -41,6 +41,24 @@ def make_curvature(problem: LinearProblem) -> Any:
     return WeightedGram(problem)
 
 
+def _guarded(
+    problem: LinearProblem, par: Canonical, diagonal: np.ndarray, tasks: np.ndarray, bend: np.ndarray
+):
+    """The penalty's diagonal, with a stand-in for the curvature of a free intercept where no row gives any.
+
+    ``bend`` is the curvature of the intercept, one number per task. With none, Newton's step along it would be
+    infinite; the stand-in makes it a step of the size of the mean slope.
+    """
+    if not problem.design.intercept or problem.penalty.form is not None:
+        return diagonal
+    mass = np.sum(par.c[tasks] * problem.training_mass[tasks], axis=1)
+    flat = bend <= 1e-10 * mass
+    if flat.any():
+        diagonal = diagonal.copy()
+        diagonal[tasks[flat], -1] += mass[flat]
+    return diagonal
+
+
 class _Factors:
     """Cholesky factors of the tasks' Hessians."""
 
@@ -55,18 +73,16 @@ class _Factors:
 
 
 def _cholesky(H: np.ndarray) -> np.ndarray:
-    """Lower factor of a symmetric matrix; a vanishing ridge is added where it is singular to rounding.
-
-    That happens when no row is active and the intercept is free: the gradient is zero along that direction, so
-    the ridge does not move the solution.
-    """
+    """Lower factor of a symmetric matrix; a vanishing ridge is added where it is singular to rounding."""
     factor, info = dpotrf(H, lower=1, clean=0)
     ridge = 1e-14 * max(float(np.abs(np.diagonal(H)).max(initial=0.0)), np.finfo(float).tiny)
     while info != 0:
         factor, info = dpotrf(H + ridge * np.eye(len(H)), lower=1, clean=0)
         ridge *= 100.0
         if not np.isfinite(ridge):
-            raise FloatingPointError("a training problem has a Hessian that is not finite; check X for huge values")
+            raise FloatingPointError(
+                "a training problem has a Hessian that is not finite; check X for huge values"
+            )
     return factor
 
 
@@ -91,10 +107,11 @@ class PieceGram:
     def seed(self) -> None:
         """Start with every training row on the loss's common piece, from the Gram matrices of the blocks."""
         p = self.problem
-        grams, code = p.block_grams(), p.loss.common_piece
+        loss: Any = p.loss
+        grams, code = p.block_grams(), loss.common_piece
         codes = np.full(p.n_rows, code, dtype=np.int8)
         for k in range(p.n_targets):
-            a, b0, b1 = (p.weight * values for values in p.loss.coefficients(codes, p.Y[k]))
+            a, b0, b1 = (p.weight * values for values in loss.coefficients(codes, p.Y[k]))
             lines = np.stack([b0, b1])
             moments = np.stack(
                 [[p.design.pull(lines[:, rows], rows) for rows in block] for block in p.folds.segments]
@@ -113,7 +130,8 @@ class PieceGram:
     def refresh(self, Z: np.ndarray, par: Canonical, tasks: np.ndarray) -> np.ndarray:
         """Bring the moments of ``tasks`` to the decisions ``Z``; returns which tasks changed a piece."""
         p = self.problem
-        new = p.loss_at(par, tasks).piece(Z, p.targets(tasks))
+        loss: Any = p.loss_at(par, tasks)
+        new = loss.piece(Z, p.targets(tasks))
         changed = new != self.codes[tasks]
         moved = changed.any(axis=1)
         if not moved.any():
@@ -157,7 +175,9 @@ class PieceGram:
             for b, block in enumerate(p.folds.segments):
                 first, last = np.searchsorted(rows, [block[q].start, block[q].stop])
                 if last > first:
-                    parts.append((b, *self._moments(rows[first:last], *(v[first:last] for v in (da, db0, db1)))))
+                    parts.append(
+                        (b, *self._moments(rows[first:last], *(v[first:last] for v in (da, db0, db1))))
+                    )
             if not parts:
                 continue
             total = [sum(part[i] for part in parts) for i in (1, 2, 3)]
@@ -171,7 +191,8 @@ class PieceGram:
                     self.b1[tasks[b], q] -= d1
 
     def _change(self, new: np.ndarray, old: np.ndarray, rows: np.ndarray, y: np.ndarray):
-        loss, yr = self.problem.loss, y[rows]
+        loss: Any = self.problem.loss
+        yr = y[rows]
         after, before = loss.coefficients(new, yr), loss.coefficients(old, yr)
         if self.problem.uniform:
             return tuple(a - b for a, b in zip(after, before, strict=True))
@@ -182,7 +203,9 @@ class PieceGram:
         X = self.problem.design.array[rows]
         return (X.T * da) @ X, db0 @ X, db1 @ X
 
-    def _add(self, m: int, q: int, rows: np.ndarray, da: np.ndarray, db0: np.ndarray, db1: np.ndarray) -> None:
+    def _add(
+        self, m: int, q: int, rows: np.ndarray, da: np.ndarray, db0: np.ndarray, db1: np.ndarray
+    ) -> None:
         dG, d0, d1 = self._moments(rows, da, db0, db1)
         self.G[m, q] += dG
         self.b0[m, q] += d0
@@ -206,6 +229,7 @@ class PieceGram:
     def factor(self, par: Canonical, diagonal: np.ndarray, tasks: np.ndarray) -> _Factors:
         """The inverse Hessians of the tasks, as a callable on right-hand sides."""
         p, hessians = self.problem, []
+        diagonal = _guarded(p, par, diagonal, tasks, np.sum(par.c[tasks] * self.G[tasks, :, -1, -1], axis=1))
         for m in tasks:
             c = par.c[m]
             H = self.G[m, 0] * c[0] if p.n_cells == 1 else np.tensordot(c, self.G[m], axes=1)
@@ -242,6 +266,11 @@ class _RowWise:
         loss: Any = p.loss_at(par, tasks)
         return p.by_cell(p.training(loss.grad_epsilon(Z, p.targets(tasks)), tasks))
 
+    def guarded(self, par: Canonical, diagonal: np.ndarray, tasks: np.ndarray) -> np.ndarray:
+        """See :func:`_guarded`."""
+        bend = np.sum(self.bends[tasks] * self.problem.per_row(par.c, tasks), axis=1)
+        return _guarded(self.problem, par, diagonal, tasks, bend)
+
     def gram_times(self, U: np.ndarray, Z: np.ndarray, par: Canonical) -> np.ndarray:
         """``G_q u`` per task and cell."""
         return self.problem.by_cell(self.bends * self.problem.design.decisions(U))
@@ -253,6 +282,7 @@ class WeightedGram(_RowWise):
     def factor(self, par: Canonical, diagonal: np.ndarray, tasks: np.ndarray) -> _Factors:
         """The inverse Hessians of the tasks, as a callable on right-hand sides."""
         p, hessians = self.problem, []
+        diagonal = self.guarded(par, diagonal, tasks)
         for m in tasks:
             weight = self.bends[m] * p.per_row(par.c, np.array([m]))[0]
             rows = np.flatnonzero(weight)
@@ -270,24 +300,29 @@ class GramFree(_RowWise):
 
     def factor(self, par: Canonical, diagonal: np.ndarray, tasks: np.ndarray, tol: float | None = None):
         """The inverse Hessians of the tasks, as a callable on right-hand sides."""
+        diagonal = self.guarded(par, diagonal, tasks)
         return _ConjugateGradients(self, par, diagonal, tasks, self.tolerance if tol is None else tol)
 
 
 class _ConjugateGradients:
     """Solves the tasks' Newton systems together; each product with X serves every task."""
 
-    def __init__(self, curvature: GramFree, par: Canonical, diagonal: np.ndarray, tasks: np.ndarray, tol: float):
+    def __init__(
+        self, curvature: GramFree, par: Canonical, diagonal: np.ndarray, tasks: np.ndarray, tol: float
+    ):
         p = curvature.problem
         self.problem, self.tasks, self.tol, self.max_iter = p, tasks, tol, curvature.max_iter
         self.diagonal = diagonal
         weight = curvature.bends[tasks] * p.per_row(par.c, tasks)
         # Rows with no curvature in any task drop out of every product.
         rows = np.flatnonzero(weight.any(axis=0))
-        self.block = p.design.array[rows]
+        self.block: Any = p.design.array[rows]
         self.weight = np.ascontiguousarray(weight[:, rows].T)
         squares = self.block.multiply(self.block) if not p.design.is_dense else self.block**2
         self.preconditioner = diagonal[tasks] + np.asarray(squares.T @ self.weight).T
-        self.preconditioner = np.maximum(self.preconditioner, 1e-12 * self.preconditioner.max(axis=1, keepdims=True))
+        self.preconditioner = np.maximum(
+            self.preconditioner, 1e-12 * self.preconditioner.max(axis=1, keepdims=True)
+        )
         self.iterations = 0
 
     def product(self, V: np.ndarray, live: np.ndarray) -> np.ndarray:

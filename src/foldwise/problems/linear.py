@@ -11,6 +11,7 @@ penalty scales of :class:`foldwise.penalties.Quadratic`. Weights ``W`` have one 
 
 from __future__ import annotations
 
+import copy
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -25,6 +26,8 @@ from foldwise.problems.parameters import Canonical, ParameterMap
 from foldwise.problems.ridge import scout
 
 __all__ = ["LinearProblem", "Point"]
+
+DENSITY_ROWS = 2_000
 
 
 @dataclass(eq=False)
@@ -96,19 +99,30 @@ class LinearProblem:
         self.split = np.tile(np.arange(self.n_splits), self.n_targets)
         self.uniform = bool(np.all(self.weight == 1.0))
         criterion_weight = np.ones(self.n_rows) if validation_weight is None else validation_weight
+        self._grams_validate = validation_weight is weight
         self.validation_weight = []
         for rows in folds.validation:
             v = criterion_weight[rows]
             total = v.sum()
             if len(v) and total <= 0:
-                raise ValueError("a validation fold has no positive sample weight; use other folds or weights")
+                raise ValueError(
+                    "a validation fold has no positive sample weight; use other folds or weights"
+                )
             self.validation_weight.append(v / (total * (n_total or self.n_tasks)) if len(v) else v)
+        mass = [np.bincount(folds.cell, self.weight * train, folds.n_cells) for train in folds.train]
+        self.training_mass = np.tile(np.stack(mass), (self.n_targets, 1))
         self._grams: np.ndarray | None = None
         self.curvature = make_curvature(self)
 
     def reset(self) -> None:
         """Forget the curvature kept from earlier points; the next solve starts afresh."""
         self.curvature = make_curvature(self)
+
+    def twin(self) -> LinearProblem:
+        """The same problem with a curvature state of its own; rows and Gram matrices are shared."""
+        other = copy.copy(self)
+        other.curvature = make_curvature(other)
+        return other
 
     def block_grams(self) -> np.ndarray:
         """Weighted Gram matrix of every validation block and cell: shape (blocks, cells, columns, columns)."""
@@ -206,7 +220,7 @@ class LinearProblem:
         diagonal = self.diagonal(par)
         out = np.stack([self.design.gram(row) for row in bends])
         for m in tasks:
-            self.penalty.add_to(out[m], diagonal, m)
+            self.penalty.add_to(out[m], diagonal, int(m))
         return out
 
     def cross_vjp(self, W: np.ndarray, theta: np.ndarray, U: np.ndarray) -> np.ndarray:
@@ -257,7 +271,9 @@ class LinearProblem:
             out += np.matmul((par.c[:, :, None] * psi).transpose(0, 2, 1), par.d_epsilon)
         if self.parameters.tunes["log_lam"]:
             d = par.lam.shape[1]
-            out[:, :d] += (self.diagonal(par)[:, :d] * point.W[:, :d])[:, :, None] * par.d_log_lam[self.target]
+            out[:, :d] += (self.diagonal(par)[:, :d] * point.W[:, :d])[:, :, None] * par.d_log_lam[
+                self.target
+            ]
         return out
 
     def contract(self, point: Point, U: np.ndarray) -> np.ndarray:
@@ -313,35 +329,45 @@ class LinearProblem:
 
     def _third(self, point: Point, U: np.ndarray, J: np.ndarray, window: float | None) -> np.ndarray:
         """The part of :meth:`bend` that comes from the third derivative of the loss, or from its kinks."""
-        par, p = point.par, self.parameters.space.size
-        out = np.zeros((p, p))
+        out = np.zeros((J.shape[2], J.shape[2]))
         if self.loss.piecewise_quadratic and window is None:
             return out
         for m in range(self.n_tasks):
             tasks = np.array([m])
-            loss, y, z = self.loss_at(par, tasks), self.targets(tasks)[0], point.Z[m]
-            factor = self.training(np.broadcast_to(self.per_row(par.c, tasks), (1, self.n_rows)).copy(), tasks)[0]
-            if not self.loss.piecewise_quadratic:
-                third = loss.third(z[None], y[None])[0] * factor
-                rows = np.flatnonzero(third)
-                if len(rows):
-                    xu = self.design.decisions(U[m : m + 1], rows)[0]
-                    xJ = self.design.decisions(np.ascontiguousarray(J[m].T), rows)
-                    out += (xJ * (third[rows] * xu)) @ xJ.T
+            loss, y, z = self.loss_at(point.par, tasks), self.targets(tasks[:1]), point.Z[m : m + 1]
+            c = self.per_row(point.par.c, tasks)
+            factor = self.training(np.broadcast_to(c, z.shape).copy(), tasks)[0]
+            if self.loss.piecewise_quadratic:
+                out += self._kink_density(point, m, loss, y, z, factor, U[m], J[m], window)
                 continue
-            for u, du, jump in loss.kinks(z[None], y[None]):
-                width = window * self._spread(z, y) if self.loss.task == "regression" else window
-                rows = np.flatnonzero((np.abs(u[0]) < width) & (factor > 0))
-                if not len(rows):
-                    continue
-                xu = self.design.decisions(U[m : m + 1], rows)[0]
-                move = self.design.decisions(np.ascontiguousarray(J[m].T), rows) * du[0][rows]
-                if self.parameters.tunes["epsilon"]:
-                    d_eps = par.d_epsilon[m]
-                    move = move - d_eps[self.folds.cell[rows]].T
-                # l' moves by jump * max(u, 0) * du/dz; its second derivative along theta is a density at u = 0.
-                mass = factor[rows] * jump[0][rows] * du[0][rows] * xu / (2.0 * width)
-                out += (move * mass) @ move.T
+            third = loss.third(z, y)[0] * factor
+            rows = np.flatnonzero(third)
+            if len(rows):
+                moves = self.design.decisions(np.vstack([U[m], J[m].T]), rows)
+                out += (moves[1:] * (third[rows] * moves[0])) @ moves[1:].T
+        return out
+
+    def _kink_density(self, point, m, loss, y, z, factor, u, J, window) -> np.ndarray:
+        """Curvature that rows make by changing piece, from those within a window of the kink.
+
+        ``l'`` moves by ``jump * max(t, 0) * dt/dz`` where ``t`` is the distance past the kink, so its second derivative
+        along ``theta`` is a density at ``t = 0``. Beyond ``DENSITY_ROWS`` rows a regular subsample estimates it.
+        """
+        out = np.zeros((J.shape[1], J.shape[1]))
+        width = window * self._spread(z[0], y[0]) if self.loss.task == "regression" else window
+        for distance, direction, jump in loss.kinks(z, y):
+            rows = np.flatnonzero((np.abs(distance[0]) < width) & (factor > 0))
+            stride = max(1, len(rows) // DENSITY_ROWS)
+            rows = rows[::stride]
+            if not len(rows):
+                continue
+            side = direction[0][rows]
+            moves = self.design.decisions(np.vstack([u, J.T]), rows)
+            shift = moves[1:] * side
+            if self.parameters.tunes["epsilon"]:
+                shift = shift - point.par.d_epsilon[m][self.folds.cell[rows]].T
+            mass = stride * factor[rows] * jump[0][rows] * side * moves[0] / (2.0 * width)
+            out += (shift * mass) @ shift.T
         return out
 
     def _spread(self, z: np.ndarray, y: np.ndarray) -> float:
@@ -357,6 +383,14 @@ class LinearProblem:
             rows, v = self.folds.validation[self.split[m]], self.validation_weight[self.split[m]]
             if len(v):
                 yield m, rows, point.Z[m][rows], self.Y[self.target[m]][rows], v
+
+    def validation_gram(self, m: int) -> np.ndarray | None:
+        """``X' diag(v) X`` over the validation rows of a task, where it is at hand."""
+        if self._grams is None or not self.folds.partition or not self._grams_validate:
+            return None
+        t = self.split[m]
+        rows, v = self.folds.validation[t], self.validation_weight[t]
+        return self._grams[t].sum(axis=0) * (v.sum() / self.weight[rows].sum()) if len(v) else None
 
     def n_kinks(self, point: Point, tol: float = 1e-9) -> int:
         """Training rows that sit at a kink of the loss, over all tasks."""

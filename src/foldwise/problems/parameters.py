@@ -29,7 +29,7 @@ class Binding:
 
 @dataclass(frozen=True, eq=False)
 class Canonical:
-    """Values at one ``theta`` and their derivatives: ``c, epsilon`` per task and cell, ``lam`` per target and feature."""
+    """Values and derivatives at one ``theta``: ``c, epsilon`` per task and cell, ``lam`` per target and feature."""
 
     c: np.ndarray
     epsilon: np.ndarray

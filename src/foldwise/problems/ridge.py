@@ -38,7 +38,10 @@ def scout(problem, theta: np.ndarray, factors: np.ndarray) -> np.ndarray | None:
     for k in range(problem.n_targets):
         weighted = problem.weight * problem.Y[k]
         moments = np.stack(
-            [[problem.design.pull(weighted[None, rows], rows)[0] for rows in block] for block in folds.segments]
+            [
+                [problem.design.pull(weighted[None, rows], rows)[0] for rows in block]
+                for block in folds.segments
+            ]
         )
         ends = [slice(block[0].start, block[-1].stop) for block in folds.segments]
         squares = [float(weighted[rows] @ problem.Y[k][rows]) for rows in ends]

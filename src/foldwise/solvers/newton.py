@@ -40,10 +40,17 @@ class Newton:
         live = np.arange(problem.n_tasks)
         curvature.refresh(Z, par, live)
         g, size = _gradient(problem, W, par, diagonal, c, live)
-        steps = 0
+        steps, searched = 0, np.zeros(problem.n_tasks, dtype=bool)
         while True:
             keep = np.linalg.norm(g, axis=1) > self.tol * size
             live, g = live[keep], g[keep]
+            if not len(live) and searched.any():
+                # Long steps that were cut back left rounding errors in Z: look again with clean decisions.
+                live, searched = np.flatnonzero(searched), np.zeros(problem.n_tasks, dtype=bool)
+                Z[live] = problem.design.decisions(W[live])
+                curvature.refresh(Z[live], par, live)
+                g, size = _gradient(problem, W[live], par, diagonal, c, live)
+                continue
             if not len(live) or steps >= self.max_iter:
                 break
             # 1. Newton direction of every unfinished task.
@@ -60,10 +67,13 @@ class Newton:
             # 3. Where it overshoots: the minimum along the segment.
             for i in over:
                 m = live[i]
-                back = 1.0 - _line_search(problem, par, m, W[m] - step[i], step[i], Z[m] - dZ[i], dZ[i], diagonal)
+                back = 1.0 - _line_search(
+                    problem, par, m, W[m] - step[i], step[i], Z[m] - dZ[i], dZ[i], diagonal
+                )
                 W[m] -= back * step[i]
                 Z[m] -= back * dZ[i]
             if len(over):
+                searched[live[over]] = True
                 curvature.refresh(Z[live[over]], par, live[over])
                 g[over], size[over] = _gradient(problem, W[live[over]], par, diagonal, c, live[over])
             steps += 1
