@@ -100,6 +100,7 @@ class PieceGram:
         self.b0 = np.zeros((M, Q, D))
         self.b1 = np.zeros((M, Q, D))
         self.codes = np.full((M, problem.n_rows), NONE, dtype=np.int8)
+        self.largest = np.zeros((M, Q))
         self.stamp = 0
         if problem.folds.partition:
             self.seed()
@@ -125,6 +126,7 @@ class PieceGram:
                 rest = total_moments - moments[t] if t < len(grams) else total_moments
                 self.b0[m], self.b1[m] = rest[:, 0], rest[:, 1]
         self.codes[:] = code
+        self.largest = np.einsum("mqdd->mq", self.G)
         self.stamp += 1
 
     def refresh(self, Z: np.ndarray, par: Canonical, tasks: np.ndarray) -> np.ndarray:
@@ -142,7 +144,19 @@ class PieceGram:
             if len(mine):
                 self._flip(tasks[mine], new[mine], changed[mine], k)
         self.codes[tasks] = new
+        self._renew()
         return moved
+
+    def _renew(self) -> None:
+        """Make sums anew that are down to the rounding error of what they were: their rows have left."""
+        p, trace = self.problem, np.einsum("mqdd->mq", self.G)
+        self.largest = np.maximum(self.largest, trace)
+        for m, q in np.argwhere(trace < 1e-10 * self.largest):
+            rows = np.flatnonzero(p.folds.train[p.split[m]] & (p.folds.cell == q))
+            none = np.full(len(rows), NONE)
+            change = self._change(self.codes[m, rows], none, rows, p.Y[p.target[m]])
+            self.G[m, q], self.b0[m, q], self.b1[m, q] = self._moments(rows, *change)
+            self.largest[m, q] = np.trace(self.G[m, q])
 
     def _flip(self, tasks: np.ndarray, new: np.ndarray, changed: np.ndarray, k: int) -> None:
         """Move rows between pieces: those common to all folds once, the rest task by task."""
