@@ -169,14 +169,14 @@ def _check_jumps(loss: Loss, y: np.ndarray, name: str) -> None:
         at = z - u * du
         found = loss.hess(at + h * du, y) - loss.hess(at - h * du, y)
         close(found, jump, 1e-9, f"{name}.kinks: jump of the second derivative", floor=1e-2)
-    for (u, jump), (v, _) in zip(loss.corners(z, y), loss.corners(z + h, y), strict=True):
-        rate = np.round((v - u) / h)
+    for (distance, rise), (moved, _) in zip(loss.corners(z, y), loss.corners(z + h, y), strict=True):
+        rate = np.round((moved - distance) / h)
         require((np.abs(rate) == 1).all(), f"{name}.corners: distances must change as fast as z")
-        at = z - u * rate
+        at = z - distance * rate
         found = loss.grad(at + h, y) - loss.grad(at - h, y)
         close(
             found,
-            np.full(found.shape, jump),
+            np.full(found.shape, rise),
             1e-9,
             f"{name}.corners: jump of the first derivative",
             floor=1e-2,

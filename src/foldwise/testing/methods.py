@@ -170,6 +170,6 @@ def _check_stops(optimizer: Any, bilevel: Bilevel, theta: np.ndarray) -> None:
     result = optimizer.minimize(bilevel, theta, callback=interrupt)
     require(result.status is Status.INTERRUPTED, f"{name}: an interrupt must return the best point so far")
     require(result.objective == min(r.objective for r in result.history), f"{name}: lost the best point")
-    result, _ = run(optimizer, bilevel, theta, deadline=0.0)
+    result = run(optimizer, bilevel, theta, deadline=0.0)
     require(result.status is Status.TIME_LIMIT, f"{name}: ran past its time limit")
     require(result.n_evaluations == 1, f"{name}: went on after the time limit")
