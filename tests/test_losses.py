@@ -153,7 +153,7 @@ def test_a_broken_contract_is_found(broken, words):
 def test_convex_between_any_two_points(kind):
     loss = kind()
 
-    @settings(max_examples=60, deadline=None)
+    @settings(max_examples=60, deadline=None, derandomize=True)
     @given(
         st.floats(-50, 50),
         st.floats(-50, 50),
@@ -172,7 +172,7 @@ def test_convex_between_any_two_points(kind):
     chord_lies_above()
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60, deadline=None, derandomize=True)
 @given(st.floats(-30, 30), st.floats(-30, 30))
 def test_the_gradient_is_a_lower_bound_on_the_slope_of_chords(a, b):
     y = np.array([1.0])
