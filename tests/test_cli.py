@@ -209,6 +209,17 @@ def test_a_space_is_used(regression, tmp_path):
     assert 1e-3 <= content["params"]["C"] <= 1e-2
 
 
+def test_bounds_are_reported_by_column(regression, tmp_path):
+    report = tmp_path / "r.json"
+    shown = run("fit", regression, "--target", "y", "--json", report, "--space", "lam=1e-3:1e-2:feature")
+    content = json.loads(report.read_text())
+    columns = read_table(regression, "y").columns
+    assert len(content["params"]["lam"]) == len(columns)
+    assert content["at_bound"]
+    assert set(content["at_bound"]) <= {f"lam[{column}]" for column in columns}
+    assert f"{next(iter(content['at_bound']))} sits at its" in shown.stdout
+
+
 @pytest.mark.parametrize(
     ("options", "words"),
     [

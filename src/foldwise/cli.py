@@ -10,6 +10,7 @@ from __future__ import annotations
 import csv
 import importlib.util
 import json
+import re
 import sys
 import time
 import traceback
@@ -132,7 +133,7 @@ def fit(
         _say(f"{len(table.y)} rows, {len(table.columns)} features; model {kind} ({reason})", quiet)
         train, test = _split(table, kind, test_size, cv, seed)
         bounds = _parse_space(space or (), kind)
-        outcome = _run_fit(train, test, kind, loss, method, cv, bounds, seed, max_time, quiet)
+        outcome = _run_fit(train, test, table.columns, kind, loss, method, cv, bounds, seed, max_time, quiet)
         summary = outcome["summary"]
         if compare:
             _say("running scikit-learn's GridSearchCV on the same folds ...", quiet)
@@ -263,6 +264,7 @@ def _folds(kind: str, cv: int, seed: int) -> Any:
 def _run_fit(
     train: tuple,
     test: tuple | None,
+    columns: Sequence[str],
     kind: str,
     loss: str | None,
     method: str,
@@ -306,7 +308,7 @@ def _run_fit(
         "status": str(result.status),
         "message": result.message,
         "params": {name.rsplit("__", 1)[-1]: value for name, value in search.best_params_.items()},
-        "at_bound": dict(result.at_bound),
+        "at_bound": {_entry_name(name, columns): side for name, side in result.at_bound.items()},
         "criterion": _criterion_name(search),
         "cv_start": result.objective_start,
         "cv_end": result.objective,
@@ -316,6 +318,15 @@ def _run_fit(
         "seconds": seconds,
     }
     return {"summary": summary, "search": search}
+
+
+def _entry_name(name: str, columns: Sequence[str]) -> str:
+    """``linearsvr__lam[x3]`` as ``lam[name of the fourth column]``."""
+    short = name.split("__", 1)[-1]
+    found = re.fullmatch(r"(\w+)\[x(\d+)\]", short)
+    if found is None or int(found[2]) >= len(columns):
+        return short
+    return f"{found[1]}[{columns[int(found[2])]}]"
 
 
 def _criterion_name(search: Any) -> str:
@@ -437,8 +448,11 @@ def _print_summary(summary: dict[str, Any], kind: str) -> None:
     console = Console(highlight=False, markup=False, soft_wrap=True)
     console.print(table)
     console.print(f"{summary['status']}: {summary['message']}")
-    for name, side in list(summary["at_bound"].items())[:5]:
-        console.print(f"{name.rsplit('__', 1)[-1]} sits at its {side} bound; --space can widen it.")
+    bounds = list(summary["at_bound"].items())
+    for name, side in bounds[:5]:
+        console.print(f"{name} sits at its {side} bound; --space can widen it.")
+    if len(bounds) > 5:
+        console.print(f"... and {len(bounds) - 5} more at a bound.")
     if other:
         ratio = other["seconds"] / summary["seconds"]
         console.print(f"time of the grid search / time of foldwise: {ratio:.1f}")
