@@ -211,7 +211,7 @@ def test_a_space_is_used(regression, tmp_path):
 
 def test_bounds_are_reported_by_column(regression, tmp_path):
     report = tmp_path / "r.json"
-    shown = run("fit", regression, "--target", "y", "--json", report, "--space", "lam=1e-3:1e-2:feature")
+    shown = run("fit", regression, "--target", "y", "--json", report, "--space", "lam=1:300:feature")
     content = json.loads(report.read_text())
     columns = read_table(regression, "y").columns
     assert len(content["params"]["lam"]) == len(columns)
