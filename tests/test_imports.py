@@ -14,13 +14,13 @@ ROOT = Path(__file__).resolve().parents[1] / "src" / "foldwise"
 
 # From the ground up: a module may import from its own layer or a lower one. A name stands for a module or a folder.
 LAYERS = [
-    {"losses", "penalties", "kernels", "design", "space", "result"},
+    {"version", "losses", "penalties", "kernels", "design", "space", "result", "callbacks"},
     {"problems"},
     {"solvers", "hypergradient"},
     {"bilevel"},
     {"optimizers"},
     {"estimators", "models", "search"},
-    {"callbacks", "tables", "datasets", "saving", "plotting", "report", "cli", "testing"},
+    {"tables", "datasets", "saving", "plotting", "report", "cli", "testing"},
 ]
 LEVEL = {name: level for level, names in enumerate(LAYERS) for name in names}
 LAZY = {"numba", "matplotlib", "dask", "optuna", "clarabel", "highspy", "pandas", "rich", "typer"}

@@ -26,8 +26,11 @@ from foldwise.problems.assemble import Rows, assemble, make_space
 from foldwise.result import Record, Result, Status
 from foldwise.solvers.newton import Newton
 from foldwise.space import Dimension, Space, as_dimension
+from foldwise.version import __version__
 
 __all__ = ["BilevelSearchCV"]
+
+CUT_SHORT = (Status.INTERRUPTED, Status.TIME_LIMIT, Status.STOPPED)
 
 
 def _delegates(name: str):
@@ -259,8 +262,8 @@ class BilevelSearchCV(CallbackSupportMixin, MetaEstimatorMixin, BaseEstimator):
                 if np.any(present == 0):
                     missing = rows.group_labels[int(np.argmin(present))]
                     raise ValueError(
-                        f"sample group {missing!r} has no training rows in fold {t}; use fewer folds, merge small groups, "
-                        "or split with StratifiedKFold on the groups"
+                        f"sample group {missing!r} has no training rows in fold {t}; use fewer folds, merge small "
+                        "groups, or split with StratifiedKFold on the groups"
                     )
         return splits
 
@@ -366,7 +369,7 @@ class BilevelSearchCV(CallbackSupportMixin, MetaEstimatorMixin, BaseEstimator):
                 outcomes = []
                 for index in range(len(starts)):
                     outcomes.append(one(index))
-                    if outcomes[-1].status in (Status.INTERRUPTED, Status.TIME_LIMIT, Status.STOPPED):
+                    if outcomes[-1].status in CUT_SHORT:
                         break
             else:
                 outcomes = Parallel(n_jobs=self.n_jobs, prefer="threads")(
@@ -576,10 +579,13 @@ def _moments(X, rows: Rows, splits, standardized: bool, centred: bool) -> tuple[
 
 
 def _merge(results: list[Result], began: float, seed) -> Result:
-    """One result for several starts: the best point, the history of all."""
-    from foldwise import __version__
+    """One result for several starts: the best point, the history of all.
 
+    A search that was cut short says so, even when a start that had ended by then is the best.
+    """
     best = min(results, key=lambda result: result.objective)
+    cut = [result for result in results if result.status in CUT_SHORT]
+    ending = cut[0] if cut else best
     history: list[Record] = []
     lowest = np.inf
     for result in results:
@@ -588,6 +594,8 @@ def _merge(results: list[Result], began: float, seed) -> Result:
             history.append(replace(record, evaluation=len(history), best=lowest))
     return replace(
         best,
+        status=ending.status,
+        message=ending.message,
         history=history,
         objective_start=results[0].objective_start,
         n_evaluations=len(history),

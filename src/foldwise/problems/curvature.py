@@ -330,9 +330,10 @@ class _ConjugateGradients:
         weight = curvature.bends[tasks] * p.per_row(par.c, tasks)
         # Rows with no curvature in any task drop out of every product.
         rows = np.flatnonzero(weight.any(axis=0))
-        self.block: Any = p.design.array[rows]
+        array: Any = p.design.array
+        self.block = array[rows]
         self.weight = np.ascontiguousarray(weight[:, rows].T)
-        squares = self.block.multiply(self.block) if not p.design.is_dense else self.block**2
+        squares: Any = self.block.multiply(self.block) if not p.design.is_dense else self.block**2
         self.preconditioner = diagonal[tasks] + np.asarray(squares.T @ self.weight).T
         self.preconditioner = np.maximum(
             self.preconditioner, 1e-12 * self.preconditioner.max(axis=1, keepdims=True)
