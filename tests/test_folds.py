@@ -53,6 +53,7 @@ def test_other_splits_are_no_partition(splitter):
     cell = np.arange(23) % 2
     folds = Folds.build(23, splits, cell)
     assert not folds.partition
+    assert len(folds.segments) == 1
     check_rows(folds, 23, splits, cell)
 
 
@@ -64,12 +65,21 @@ def test_rows_that_never_validate_form_a_last_block():
     check_rows(folds, 12, splits, np.zeros(12, dtype=int))
 
 
-def test_a_training_row_that_also_validates_breaks_the_partition():
-    splits = [(np.r_[0:6], np.r_[3:6]), (np.r_[0:3, 3:6], np.r_[0:3])]
-    assert not Folds.build(6, splits).partition
-    assert not Folds.build(
-        6, [(np.array([0, 1, 1, 2]), np.array([3, 4])), (np.r_[0:3, 3:4], np.r_[4:6])]
-    ).partition
+@pytest.mark.parametrize(
+    "splits",
+    [
+        [([0, 1, 2, 3], [3, 4]), ([0, 1, 3, 4], [2, 5])],
+        [([0, 1, 1, 2], [3, 4]), ([0, 1, 3, 4], [2, 5])],
+        [([0, 1, 2], [3, 4]), ([0, 1, 3, 4], [2, 5])],
+        [([0, 1, 2, 3], [4, 5]), ([0, 1, 2, 3], [4, 5])],
+    ],
+    ids=["a training row validates", "a row trains twice", "a row does neither", "a row validates twice"],
+)
+def test_nearly_a_partition(splits):
+    splits = [(np.array(train), np.array(validation)) for train, validation in splits]
+    folds = Folds.build(6, splits)
+    assert not folds.partition
+    check_rows(folds, 6, splits, np.zeros(6, dtype=int))
 
 
 def test_whole():

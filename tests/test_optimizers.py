@@ -69,9 +69,21 @@ class NeverStops(Minimizer):
     def iterate(self, trace, theta):
         for shift in (0.0, 0.1, 0.2, 0.3):
             try:
-                trace.evaluate(theta + shift)
+                trace.evaluate(theta - shift)
             except Exception:
                 continue
+        return Status.CONVERGED
+
+
+@dataclass(frozen=True)
+class LeavesTheBox(Minimizer):
+    """Relies on the program to clip what it asks for."""
+
+    name = "outside"
+
+    def iterate(self, trace, theta):
+        trace.evaluate(theta)
+        trace.evaluate(trace.space.upper + 1.0)
         return Status.CONVERGED
 
 
@@ -86,7 +98,12 @@ class LooksOnce(Minimizer):
 
 @pytest.mark.parametrize(
     ("broken", "words"),
-    [(ReturnsTheLast(), "best evaluated"), (NeverStops(), "stop"), (LooksOnce(), "fewer than two")],
+    [
+        (ReturnsTheLast(), "best evaluated"),
+        (NeverStops(), "stop"),
+        (LooksOnce(), "fewer than two"),
+        (LeavesTheBox(), "left the bounds by 1"),
+    ],
     ids=lambda value: getattr(value, "name", ""),
 )
 def test_contract_can_fail(broken, words):

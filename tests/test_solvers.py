@@ -290,6 +290,18 @@ def test_newton_and_fista_agree_with_a_penalised_intercept():
     assert relative_error(np.append(*fista[:2]), np.append(*newton[:2])) < 1e-8
 
 
+@pytest.mark.parametrize(
+    ("loss", "seed", "C"),
+    [(Logistic(), 10, 0.003), (SquaredHinge(), 22, 0.03), (SquaredHinge(), 31, 0.003), (Huber(), 10, 0.003)],
+)
+def test_fista_leaves_finished_tasks_alone(loss, seed, C):
+    """While other tasks go on, one that is finished must not drift away again."""
+    problem = small_bilevel(loss, Squared(), n_splits=5, seed=seed)[0].problems[0]
+    point = Fista(tol=1e-9).solve(problem, np.log([C]), problem.start())
+    assert point.converged.all()
+    assert problem.row_residual(point).max() <= 1.001e-9
+
+
 @pytest.mark.parametrize("loss", LOSSES, ids=repr)
 def test_dense_and_csr_agree(loss):
     dense, theta = small_bilevel(loss, Squared(), sparse=True, seed=2)
