@@ -1,0 +1,1 @@
+"""Scripts behind published tables and figures; ``foldwise reproduce NAME`` runs them."""

@@ -1,0 +1,52 @@
+"""The tables and figures that can be reproduced, by name.
+
+``TABLES[name](quick, data_dir, out)`` runs one. A paper's short name stands for all of its tables and figures.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from importlib import import_module
+from pathlib import Path
+
+Run = Callable[[bool, Path | None, Path | None], None]
+
+SCRIPTS: dict[str, dict[str, tuple[str, str]]] = {
+    "moore2011": {
+        "table3": ("papers.moore2011.tables", "table3"),
+        "table4": ("papers.moore2011.tables", "table4"),
+        "figure6": ("papers.moore2011.figures", "figure6"),
+        "figure7": ("papers.moore2011.figures", "figure7"),
+        "figure8": ("papers.moore2011.figures", "figure8"),
+        "figure9": ("papers.moore2011.figures", "figure9"),
+        "equation27": ("papers.moore2011.equation27", "run"),
+    },
+    "thesis": {
+        "table5.1": ("papers.thesis.table5_1", "run"),
+        "table5.2": ("papers.thesis.table5_2", "run"),
+        "table5.6": ("papers.thesis.table5_6", "run"),
+    },
+}
+"""Paper, table or figure -> module and function; the module is imported when its script runs."""
+
+
+def _single(module: str, function: str) -> Run:
+    def run(quick: bool = False, data_dir: Path | None = None, out: Path | None = None) -> None:
+        getattr(import_module(module), function)(quick, data_dir, out)
+
+    return run
+
+
+def _all(runs: list[Run]) -> Run:
+    def run(quick: bool = False, data_dir: Path | None = None, out: Path | None = None) -> None:
+        for one in runs:
+            one(quick, data_dir, out)
+
+    return run
+
+
+TABLES: dict[str, Run] = {}
+for _paper, _scripts in SCRIPTS.items():
+    _runs = {f"{_paper}-{_name}": _single(*_where) for _name, _where in _scripts.items()}
+    TABLES[_paper] = _all(list(_runs.values()))
+    TABLES |= _runs
