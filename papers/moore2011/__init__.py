@@ -1,0 +1,1 @@
+"""Moore, Bergeron, Bennett: Model selection for primal SVM. Machine Learning, 2011."""
