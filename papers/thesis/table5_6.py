@@ -1,0 +1,135 @@
+"""Table 5.6, the linear rows: heart disease, one c against one c per feature, L-BFGS-B, quartic hinge.
+
+190 training and 80 test rows, five folds (the thesis names five for its other experiments, and every count of
+evaluations in this table is five times a whole number plus one: five folds per point and the final training). The
+start is random in [5, 15], the lower bound of c 0.01. The thesis does not say how the features were scaled, nor which
+upper bound c had. Mapped to [-1, 1] the figures agree with the published ones (on unscaled features Hmin is 0.36
+instead of 0.28); as upper bound we take 1000. With 100 the model with one c per feature takes about 150 evaluations
+instead of 280 (published: 156), and its Hmin rises by 0.012.
+
+The split is random and not published. Its test rows were easy: the published test error of the bilinear SVM, 0.225, is
+below its Hmin, 0.284, where on average over splits it is the other way round. The rows of one data set balance: where
+the test rows are easy the training rows are hard. The rows "like splits" average over the splits whose test error
+of the bilinear model is nearest to the published one; there the other figures come close to the published ones.
+
+The kernel rows of the table are printed as published only.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from sklearn.model_selection import KFold
+
+from foldwise import BilevelSearchCV, Lin, LinearSVC, QuarticHinge
+from papers import frame
+
+__all__ = ["run"]
+
+N_TRAIN, N_FOLDS = 190, 5
+C_RANGE = (0.01, 1000.0)
+MODELS = {"multiple c": "feature", "bilinear": None}
+QUANTITIES = ("H_min", "H_train", "CR_train", "H_test", "CR_test", "evaluations")
+
+
+def heart(data_dir: Path | None) -> tuple[np.ndarray, np.ndarray, str]:
+    """270 rows with 13 features in [-1, 1], and what they are."""
+    loaded = frame.load("heart_statlog", data_dir)
+    if loaded is not None:
+        return (
+            frame.scale_to_unit(loaded[0]),
+            loaded[1],
+            "Data: Statlog heart, 270 rows, 13 features, mapped to [-1, 1].",
+        )
+    from sklearn.datasets import load_breast_cancer
+
+    X, y = load_breast_cancer(return_X_y=True)
+    rows = np.random.default_rng(0).permutation(len(y))[:270]
+    statement = (
+        "heart_statlog.csv.gz was not found (give the data folder): 270 rows and 13 features of scikit-learn's breast "
+        "cancer set stand in. It is an easier problem; the figures cannot be compared."
+    )
+    return frame.scale_to_unit(X[rows, :13]), np.where(y[rows] == 1, 1, -1), statement
+
+
+def one(X: np.ndarray, y: np.ndarray, model: str, seed: int) -> dict[str, float]:
+    """One split: select, train on all 190 rows with the selected values, test."""
+    rng = np.random.default_rng(seed)
+    order = rng.permutation(len(y))
+    train, test = order[:N_TRAIN], order[N_TRAIN:]
+    per = MODELS[model]
+    start = rng.uniform(5.0, 15.0, X.shape[1] if per else 1)
+    search = BilevelSearchCV(
+        LinearSVC(loss=QuarticHinge(0.125)),
+        {"lam": Lin(*C_RANGE, per=per)},
+        method="lbfgsb",
+        criterion="squared",
+        cv=KFold(N_FOLDS, shuffle=True, random_state=seed),
+        rescale=False,
+        method_options={"start": {"lam": start}, "tol": 1e-6},
+    ).fit(X[train], y[train])
+    out = {
+        "H_min": 0.5 * search.result_.objective,
+        "evaluations": N_FOLDS * search.result_.n_evaluations + 1.0,
+    }
+    for name, rows in (("train", train), ("test", test)):
+        out[f"H_{name}"] = 0.5 * float(np.mean((search.decision_function(X[rows]) - y[rows]) ** 2))
+        out[f"CR_{name}"] = 100.0 * float(np.mean(search.predict(X[rows]) == y[rows]))
+    return out
+
+
+def run(quick: bool = False, data_dir: Path | None = None, out: Path | None = None) -> None:
+    """The linear rows of table 5.6 beside the published ones."""
+    frame.title("thesis, table 5.6: heart disease, linear models")
+    X, y, statement = heart(data_dir)
+    frame.note(statement)
+    known: dict[str, dict[str, float]] = {}
+    for entry in frame.published("thesis", "5.6"):
+        known.setdefault(entry["row"], {})[entry["quantity"]] = entry["value"]
+    n_splits, n_like = (6, 2) if quick else (150, 10)
+    ours = {model: [one(X, y, model, seed) for seed in range(n_splits)] for model in MODELS}
+    away = np.abs(np.array([row["H_test"] for row in ours["bilinear"]]) - known["bilinear"]["H_test"])
+    like = np.argsort(away, kind="stable")[:n_like]
+    rows, lines = [], []
+    for name, figures in known.items():
+        row: dict[str, Any] = {"model": name, **{f"published_{key}": figures[key] for key in QUANTITIES}}
+        if name in ours:
+            for key in QUANTITIES:
+                values = [split[key] for split in ours[name]]
+                row[f"ours_{key}_mean"], row[f"ours_{key}_sd"] = frame.mean_sd(values)
+                row[f"like_{key}"] = float(np.mean([values[i] for i in like]))
+        rows.append(row)
+        for label, prefix in (
+            ("published", "published_"),
+            ("ours, all splits", "ours_"),
+            ("ours, like splits", "like_"),
+        ):
+            mean = "_mean" if prefix == "ours_" else ""
+            if f"{prefix}H_min{mean}" in row:
+                lines.append(
+                    [f"{name}: {label}"]
+                    + [
+                        frame.spread(
+                            row[f"{prefix}{key}{mean}"],
+                            row.get(f"{prefix}{key}_sd"),
+                            {"H": 4, "C": 2, "e": 0}[key[0]],
+                        )
+                        for key in QUANTITIES
+                    ]
+                )
+    print()
+    frame.print_table(
+        ["", "Hmin", "train: H", "train: CR, %", "test: H", "test: CR, %", "evaluations"], lines
+    )
+    frame.note(
+        f"Ours: mean ± sd over {n_splits} random splits and starts; like splits: the {n_like} whose bilinear test "
+        "error is nearest to the published one. Evaluations are five per point, plus the final training."
+    )
+    frame.note("Kernel models are printed as published only.")
+    frame.write_csv(out, "thesis-table5.6", rows)
+
+
+if __name__ == "__main__":
+    frame.command(run)

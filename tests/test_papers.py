@@ -1,0 +1,201 @@
+"""The scripts of the papers: they resolve, their published figures are complete, and they run on fallback data."""
+
+from __future__ import annotations
+
+import csv
+import inspect
+import sys
+from importlib import import_module
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from foldwise import cli
+
+ROOT = Path(__file__).resolve().parents[1]
+
+
+@pytest.fixture(autouse=True)
+def checkout(monkeypatch):
+    """The papers are imported from the checkout, without anybody's data folder."""
+    monkeypatch.syspath_prepend(str(ROOT))
+    monkeypatch.delenv("FOLDWISE_DATA", raising=False)
+
+
+def registry():
+    """The registry as the command line loads it."""
+    return cli._load_registry(ROOT / "papers")
+
+
+def names():
+    sys.path.insert(0, str(ROOT))
+    try:
+        return import_module("papers.registry").SCRIPTS
+    finally:
+        sys.path.remove(str(ROOT))
+
+
+SCRIPTS = names()
+SINGLE = [(paper, name) for paper, scripts in SCRIPTS.items() for name in scripts]
+
+
+def test_registry_lists_papers_and_their_tables():
+    tables = registry()
+    assert list(tables)[:2] == ["moore2011", "moore2011-table3"]
+    assert {paper for paper, _ in SINGLE} <= set(tables)
+    assert {f"{paper}-{name}" for paper, name in SINGLE} <= set(tables)
+
+
+@pytest.mark.parametrize(("paper", "name"), SINGLE)
+def test_names_resolve(paper, name):
+    module, function = SCRIPTS[paper][name]
+    run = getattr(import_module(module), function)
+    assert list(inspect.signature(run).parameters) == ["quick", "data_dir", "out"]
+
+
+@pytest.mark.parametrize(
+    ("paper", "counts"),
+    [("moore2011", {"table3": 28, "table4": 34}), ("thesis", {"5.1": 36, "5.2": 12, "5.6": 30})],
+)
+def test_published_figures_are_complete(paper, counts):
+    from papers import frame
+
+    rows = frame.published(paper)
+    assert {table: sum(row["table"] == table for row in rows) for table in counts} == counts
+    assert len(rows) == sum(counts.values())
+    for row in rows:
+        numbers = [value for key, value in row.items() if key not in frame.TEXT]
+        assert all(isinstance(value, float) or value is None for value in numbers)
+        assert numbers[0] is not None
+
+
+def test_published_figures_of_moore2011():
+    from papers import frame
+
+    rows = {(row["n"], row["method"], row["model"]): row for row in frame.published("moore2011", "table4")}
+    row = rows[10000, "IMPGRAD", "multiSVR"]
+    assert (row["mse_mean"], row["mse_sd"], row["seconds_mean"], row["seconds_sd"]) == (
+        1.030,
+        0.051,
+        109.5,
+        24.1,
+    )
+    assert rows[100, "GRID COARSE", "SVR"]["seconds_sd"] is None
+    assert (10000, "GRID FINE", "SVR") not in rows
+
+
+@pytest.mark.parametrize(("paper", "name"), SINGLE)
+def test_quick_run_on_fallback_data(paper, name, tmp_path, capsys):
+    registry()[f"{paper}-{name}"](quick=True, data_dir=None, out=tmp_path)
+    shown = capsys.readouterr().out
+    assert "published" in shown or name == "equation27"
+    if paper == "moore2011":
+        assert "not public" in shown
+    if name == "table5.6":
+        assert "stand in" in shown
+    with (tmp_path / f"{paper}-{name}.csv").open(newline="", encoding="utf-8") as file:
+        rows = list(csv.DictReader(file))
+    assert rows
+    if name.startswith("figure"):
+        pytest.importorskip("matplotlib")
+        assert (tmp_path / f"{paper}-{name}.png").read_bytes().startswith(b"\x89PNG")
+
+
+def test_a_paper_runs_all_of_its_scripts(monkeypatch):
+    tables = registry()
+    ran = []
+    for module, function in SCRIPTS["thesis"].values():
+        monkeypatch.setattr(import_module(module), function, lambda *args: ran.append(args))
+    tables["thesis"](quick=True, data_dir=None, out=None)
+    assert ran == [(True, None, None)] * len(SCRIPTS["thesis"])
+
+
+def test_data_come_from_the_folder(tmp_path, monkeypatch):
+    from papers import frame
+
+    assert frame.load("heart_statlog", None) is None
+    assert frame.load("heart_statlog", tmp_path) is None
+    (tmp_path / "heart_statlog.csv").write_text("a,b,target\n1,2,-1\n3,5,1\n", encoding="utf-8")
+    monkeypatch.setenv("FOLDWISE_DATA", str(tmp_path))
+    X, y = frame.load("heart_statlog", None)
+    np.testing.assert_array_equal(X, [[1, 2], [3, 5]])
+    np.testing.assert_array_equal(y, [-1, 1])
+    with pytest.raises(FileNotFoundError, match="no data folder"):
+        frame.load("heart_statlog", tmp_path / "absent")
+
+
+def test_table_and_number_formats(capsys):
+    from papers import frame
+
+    assert frame.spread(0.1234, 0.01) == "0.123 ± 0.010"
+    assert frame.spread(None) == "-"
+    assert frame.mean_sd([1.0]) == (1.0, None)
+    assert frame.mean_sd([1.0, 3.0]) == (2.0, pytest.approx(np.sqrt(2.0)))
+    frame.print_table(["name", "x"], [["a", 1], ["long name", 22]])
+    assert capsys.readouterr().out.splitlines()[2:4] == ["a           1", "long name  22"]
+    np.testing.assert_array_equal(
+        frame.scale_to_unit(np.array([[0.0, 7.0], [4.0, 7.0], [1.0, 7.0]])), [[-1, 0], [1, 0], [-0.5, 0]]
+    )
+
+
+def test_figure_without_matplotlib_says_so(tmp_path, monkeypatch, capsys):
+    from papers import frame
+
+    monkeypatch.setitem(sys.modules, "matplotlib.figure", None)
+    with frame.figure(tmp_path, "f") as panels:
+        assert panels is None
+    assert "pip install" in capsys.readouterr().out
+
+
+def test_features_as_in_section_9_1():
+    from papers.moore2011.substitutes import prepare
+
+    X = np.random.default_rng(0).normal(size=(200, 12)) ** 3
+    X[:, 3] = 1.0
+    Z = prepare(X, n_components=5)
+    assert Z.shape == (200, 5)
+    np.testing.assert_allclose(Z.mean(axis=0), 0.0, atol=1e-12)
+    gram = Z.T @ Z
+    np.testing.assert_allclose(gram, np.diag(np.diag(gram)), atol=1e-9)
+    assert np.all(np.diff(np.diag(gram)) < 0)
+
+
+def test_the_paper_C_is_twice_ours():
+    """Our LinearSVR at C / 2 minimises moore2011's (9) at C."""
+    from papers.moore2011.methods import to_ours
+
+    from foldwise import LinearSVR
+
+    rng = np.random.default_rng(1)
+    X, y, C, epsilon = rng.normal(size=(40, 3)), rng.normal(size=40), 0.7, 0.3
+    w = LinearSVR(C=to_ours(C), epsilon=epsilon, fit_intercept=False, tol=1e-12).fit(X, y).coef_
+    r = X @ w - y
+    gradient = w + C * X.T @ (np.sign(r) * np.maximum(np.abs(r) - epsilon, 0.0))
+    np.testing.assert_allclose(gradient, 0.0, atol=1e-9)
+    assert np.linalg.norm(w) > 0.05
+
+
+def test_the_coarse_multi_grid_has_1024_points():
+    from papers.moore2011.methods import COARSE, FINE
+
+    from foldwise.optimizers import Grid
+    from foldwise.space import Lin, Log, Space
+
+    dimensions = {"C": Log(1e-4, 1e3, per="group"), "epsilon": Lin(0, 1, per="group")}
+    space = Space.build(dimensions, {"group": range(5)})
+    assert np.prod([len(axis) for axis in Grid(values=COARSE).axes(space)]) == 1024
+    assert len(FINE["C"]) * len(FINE["epsilon"]) == 48
+
+
+def test_printed_sign_of_equation_27_turns_the_derivative():
+    from papers.moore2011 import equation27, substitutes
+    from papers.moore2011.methods import IMPGRAD, try_method
+
+    data = substitutes.pyruvate(True, None)
+    right = try_method(IMPGRAD, "multiSVR", data, 100, 0)
+    with equation27.as_printed():
+        printed = try_method(IMPGRAD, "multiSVR", data, 100, 0)
+    again = try_method(IMPGRAD, "multiSVR", data, 100, 0)
+    assert printed.objective > right.objective
+    assert again.objective == right.objective
