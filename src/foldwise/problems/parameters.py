@@ -11,16 +11,17 @@ from foldwise.space import Space
 
 __all__ = ["Binding", "Canonical", "ParameterMap"]
 
-KINDS = ("log_c", "epsilon", "log_lam")
+KINDS = ("log_c", "epsilon", "log_lam", "log_kernel")
 
 
 @dataclass(frozen=True, eq=False)
 class Binding:
     """Where a named hyper-parameter acts.
 
-    ``kind`` is "log_c" (multiplies the loss of a cell), "epsilon" (the tube of a cell) or "log_lam" (the penalty of
-    a feature). ``index[i, j]`` is the entry of the parameter that task ``i`` uses for cell ``j`` (for "log_lam":
-    target ``i`` for feature ``j``), or -1 where it does not act.
+    ``kind`` is "log_c" (multiplies the loss of a cell), "epsilon" (the tube of a cell), "log_lam" (the penalty of
+    a feature) or "log_kernel" (a parameter of the kernel). ``index[i, j]`` is the entry of the parameter that task
+    ``i`` uses for cell ``j`` (for "log_lam": target ``i`` for feature ``j``; for "log_kernel": ``i = 0`` and ``j`` is
+    the kernel's parameter), or -1 where it does not act.
     """
 
     kind: str
@@ -37,6 +38,8 @@ class Canonical:
     d_log_c: np.ndarray
     d_epsilon: np.ndarray
     d_log_lam: np.ndarray
+    log_kernel: np.ndarray
+    d_log_kernel: np.ndarray
     bend: np.ndarray
 
 
@@ -51,6 +54,7 @@ class ParameterMap:
     log_c, epsilon : ndarray, shape (tasks, cells)
         The fixed part; tuned parameters add to it.
     log_lam : ndarray, shape (targets, features)
+    log_kernel : ndarray, shape (1, kernel parameters), optional
     """
 
     def __init__(
@@ -60,10 +64,12 @@ class ParameterMap:
         log_c: np.ndarray,
         epsilon: np.ndarray,
         log_lam: np.ndarray,
+        log_kernel: np.ndarray | None = None,
     ) -> None:
         self.space = space
         self.kinds = {name: bindings[name].kind for name in space.slices}
-        self._base = {"log_c": log_c, "epsilon": epsilon, "log_lam": log_lam}
+        kernel = np.zeros((1, 0)) if log_kernel is None else log_kernel
+        self._base = {"log_c": log_c, "epsilon": epsilon, "log_lam": log_lam, "log_kernel": kernel}
         self._incidence: dict[str, np.ndarray | None] = dict.fromkeys(KINDS)
         self._mixed = np.zeros(space.size, dtype=bool)
         self._is_log = np.zeros(space.size, dtype=bool)
@@ -113,5 +119,7 @@ class ParameterMap:
             d_log_c=derivative["log_c"],
             d_epsilon=derivative["epsilon"],
             d_log_lam=derivative["log_lam"],
+            log_kernel=value["log_kernel"],
+            d_log_kernel=derivative["log_kernel"],
             bend=bend,
         )

@@ -1,0 +1,429 @@
+"""Kernels with the derivatives that a search over their parameters needs.
+
+A kernel is an immutable description; ``kernel.pairs(X)`` computes once what does not depend on its parameters
+(distances, products) and then gives, for any parameter values, the matrix ``K`` and two contractions of its
+derivatives, never the derivatives themselves as a stack of matrices:
+
+- ``contract(P)``: ``sum_ij P_ij dK_ij / dlog p`` for every parameter ``p``;
+- ``apply(A)``: ``(dK / dlog p) A`` for every parameter ``p``.
+
+Parameters are positive and enter by their logarithm. They are named ``gamma``, ``coef0``, ``weights`` as in the
+constructor; a :class:`Sum` numbers those of its parts: ``k0__gamma``, ``k1__gamma``, ...
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+from sklearn.base import BaseEstimator
+from sklearn.metrics.pairwise import additive_chi2_kernel, euclidean_distances
+
+__all__ = ["RBF", "AdditiveChi2", "ExpChi2", "Kernel", "Linear", "Polynomial", "Precomputed", "Sum"]
+
+Array = np.ndarray
+
+
+class Kernel(BaseEstimator):
+    """Base of all kernels; subclasses define :meth:`parameters`, :meth:`pairs` and :meth:`__call__`.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> RBF(gamma=0.5)(np.array([[0.0], [2.0]]), np.array([[0.0]])).round(4).tolist()
+    [[1.0], [0.1353]]
+    """
+
+    def parameters(self, d: int) -> dict[str, Array]:
+        """Values of the tunable parameters by name, each an array; ``d`` is the number of columns of X."""
+        return {}
+
+    def with_parameters(self, values: Mapping[str, Any]) -> Kernel:
+        """A copy with these parameter values."""
+        out = type(self)(**self.get_params(deep=False))
+        return out.set_params(**{k: _plain(v) for k, v in values.items()})
+
+    def pairs(self, X: Array) -> Any:
+        """The parameter-free part of the kernel matrix of the rows of ``X``."""
+        raise TypeError(f"{type(self).__name__} does not define pairs(X)")
+
+    def __call__(self, X: Array, Z: Array) -> Array:
+        """The kernel matrix of two sets of rows."""
+        raise TypeError(f"{type(self).__name__} does not define __call__(X, Z)")
+
+    def diagonal(self, X: Array) -> Array:
+        """``k(x, x)`` for every row."""
+        return np.array([float(self(row[None], row[None])[0, 0]) for row in X])
+
+
+def _plain(value: Any) -> Any:
+    array = np.asarray(value, float)
+    return float(array) if array.ndim == 0 else array
+
+
+class _Fixed:
+    """Pairs of a kernel without parameters."""
+
+    def __init__(self, K: Array) -> None:
+        self.K = K
+
+    def value(self, log_p: Array) -> Array:
+        """The kernel matrix at these log-parameters."""
+        return self.K
+
+    def contract(self, P: Array) -> Array:
+        """``sum_ij P_ij dK_ij / dlog p``."""
+        return np.zeros(0)
+
+    def apply(self, A: Array) -> Array:
+        """``(dK / dlog p) A``: shape (parameters, n, columns of A)."""
+        return np.zeros((0, *A.shape))
+
+
+class Linear(Kernel):
+    """``k(x, z) = x'z``."""
+
+    def pairs(self, X):
+        return _Fixed(X @ X.T)
+
+    def __call__(self, X, Z):
+        return X @ Z.T
+
+    def diagonal(self, X):
+        return np.einsum("ij,ij->i", X, X)
+
+
+class Precomputed(Kernel):
+    """``X`` is the kernel matrix itself: (n, n) in training, (new rows, n) afterwards.
+
+    Inside a :class:`Sum`, give each part the columns of its own matrix.
+    """
+
+    def pairs(self, X):
+        if X.shape[0] != X.shape[1]:
+            raise ValueError(f"a precomputed kernel must be square in training; got shape {X.shape}")
+        check_positive(X)
+        return _Fixed(X)
+
+    def __call__(self, X, Z):
+        return X
+
+
+def check_positive(K: Array) -> None:
+    """Raise when a matrix is not symmetric positive semi-definite to rounding."""
+    size = float(np.abs(K).max(initial=0.0))
+    if not np.allclose(K, K.T, rtol=0, atol=1e-8 * max(size, 1e-300)):
+        raise ValueError("a precomputed kernel must be symmetric; symmetrise it with (K + K.T) / 2")
+    try:
+        np.linalg.cholesky(K + 1e-10 * len(K) * max(size, 1e-300) * np.eye(len(K)))
+    except np.linalg.LinAlgError:
+        lowest = float(np.linalg.eigvalsh(K)[0])
+        raise ValueError(
+            f"a precomputed kernel must be positive semi-definite; its lowest eigenvalue is {lowest:.3g}. "
+            "Clip negative eigenvalues, or use another similarity"
+        ) from None
+
+
+class _ExpPairs:
+    """``K = exp(-gamma D)`` for a matrix of distances."""
+
+    def __init__(self, D: Array) -> None:
+        self.D = D
+
+    def value(self, log_p: Array) -> Array:
+        """The kernel matrix at these log-parameters."""
+        self.gamma = float(np.exp(log_p[0]))
+        self.K = np.multiply(self.D, -self.gamma)
+        np.exp(self.K, out=self.K)
+        return self.K
+
+    def contract(self, P: Array) -> Array:
+        """``sum_ij P_ij dK_ij / dlog p``."""
+        return np.array([-self.gamma * float(np.einsum("ij,ij,ij->", P, self.K, self.D, optimize=False))])
+
+    def apply(self, A: Array) -> Array:
+        """``(dK / dlog p) A``."""
+        return -self.gamma * ((self.D * self.K) @ A)[None]
+
+
+class _ArdPairs:
+    """``K = exp(-sum_d gamma_d (x_d - z_d)^2)``; all derivatives from products with X."""
+
+    def __init__(self, X: Array) -> None:
+        # Shifts do not change differences; centred columns keep the products accurate.
+        self.X = X - X.mean(axis=0)
+        self.squares = self.X**2
+
+    def value(self, log_p: Array) -> Array:
+        """The kernel matrix at these log-parameters."""
+        self.gamma = np.exp(log_p)
+        scaled = self.X * np.sqrt(self.gamma)
+        self.K = euclidean_distances(scaled, squared=True)
+        np.negative(self.K, out=self.K)
+        np.exp(self.K, out=self.K)
+        return self.K
+
+    def contract(self, P: Array) -> Array:
+        """``sum_ij P_ij dK_ij / dlog p``."""
+        B = P * self.K
+        both = (B.sum(axis=0) + B.sum(axis=1)) @ self.squares
+        return -self.gamma * (both - 2.0 * np.einsum("id,id->d", self.X, B @ self.X))
+
+    def apply(self, A: Array) -> Array:
+        """``(dK / dlog p) A``."""
+        KA = self.K @ A
+        out = np.empty((len(self.gamma), *A.shape))
+        for m in range(A.shape[1]):
+            a = A[:, m : m + 1]
+            block = self.squares * KA[:, m : m + 1] - 2.0 * self.X * (self.K @ (self.X * a))
+            block += self.K @ (self.squares * a)
+            out[:, :, m] = (-self.gamma * block).T
+        return out
+
+
+class RBF(Kernel):
+    """``k(x, z) = exp(-gamma ||x - z||^2)``, or with one ``gamma`` per feature.
+
+    Parameters
+    ----------
+    gamma : float or array of shape (features,), default=1.0
+    ard : bool, default=False
+        One width per feature; a scalar ``gamma`` is then every feature's value.
+    """
+
+    def __init__(self, gamma=1.0, ard=False):
+        self.gamma = gamma
+        self.ard = ard
+
+    def parameters(self, d):
+        gamma = np.atleast_1d(np.asarray(self.gamma, float))
+        if gamma.size not in (1, d):
+            raise ValueError(f"RBF has {gamma.size} values of gamma for {d} features; give one, or one per feature")
+        if not (self.ard or gamma.size > 1):
+            return {"gamma": gamma}
+        return {"gamma": np.broadcast_to(gamma, d).copy()}
+
+    def pairs(self, X):
+        if self.ard or np.size(self.gamma) > 1:
+            return _ArdPairs(X)
+        D = euclidean_distances(X, squared=True)
+        return _ExpPairs(D)
+
+    def __call__(self, X, Z):
+        scale = np.sqrt(np.asarray(self.gamma, float))
+        return np.exp(-euclidean_distances(X * scale, Z * scale, squared=True))
+
+    def diagonal(self, X):
+        return np.ones(len(X))
+
+
+class _PolynomialPairs:
+    """``K = (gamma x'z + coef0)^degree``."""
+
+    def __init__(self, G: Array, degree: int) -> None:
+        self.G, self.degree = G, degree
+
+    def value(self, log_p: Array) -> Array:
+        """The kernel matrix at these log-parameters."""
+        self.gamma, self.coef0 = float(np.exp(log_p[0])), float(np.exp(log_p[1]))
+        self.base = self.gamma * self.G + self.coef0
+        self.slope = self.degree * self.base ** (self.degree - 1)
+        return self.base * self.base ** (self.degree - 1)
+
+    def contract(self, P: Array) -> Array:
+        """``sum_ij P_ij dK_ij / dlog p``."""
+        B = P * self.slope
+        return np.array([self.gamma * float(np.sum(B * self.G)), self.coef0 * float(B.sum())])
+
+    def apply(self, A: Array) -> Array:
+        """``(dK / dlog p) A``."""
+        return np.stack([self.gamma * ((self.slope * self.G) @ A), self.coef0 * (self.slope @ A)])
+
+
+class Polynomial(Kernel):
+    """``k(x, z) = (gamma x'z + coef0)^degree`` with a fixed integer degree."""
+
+    def __init__(self, degree=3, gamma=1.0, coef0=1.0):
+        self.degree = degree
+        self.gamma = gamma
+        self.coef0 = coef0
+
+    def parameters(self, d):
+        if int(self.degree) != self.degree or self.degree < 1:
+            raise ValueError(f"degree must be a positive integer; got {self.degree!r}")
+        return {"gamma": np.array([float(self.gamma)]), "coef0": np.array([float(self.coef0)])}
+
+    def pairs(self, X):
+        return _PolynomialPairs(X @ X.T, int(self.degree))
+
+    def __call__(self, X, Z):
+        return (float(self.gamma) * (X @ Z.T) + float(self.coef0)) ** int(self.degree)
+
+
+def _check_histograms(X: Array) -> None:
+    if X.size and X.min() < 0:
+        raise ValueError(
+            f"a chi-squared kernel needs features that are not negative; the lowest is {X.min():.3g}. "
+            "Use histograms or counts, or MinMaxScaler before it"
+        )
+
+
+class ExpChi2(Kernel):
+    """``k(x, z) = exp(-gamma sum_d (x_d - z_d)^2 / (x_d + z_d))`` for histograms (thesis 6.1)."""
+
+    def __init__(self, gamma=1.0):
+        self.gamma = gamma
+
+    def parameters(self, d):
+        return {"gamma": np.array([float(self.gamma)])}
+
+    def pairs(self, X):
+        _check_histograms(X)
+        return _ExpPairs(-additive_chi2_kernel(X))
+
+    def __call__(self, X, Z):
+        _check_histograms(X)
+        return np.exp(float(self.gamma) * additive_chi2_kernel(X, Z))
+
+    def diagonal(self, X):
+        return np.ones(len(X))
+
+
+class AdditiveChi2(Kernel):
+    """``k(x, z) = sum_d 2 x_d z_d / (x_d + z_d)`` for histograms (thesis 6.2)."""
+
+    def pairs(self, X):
+        return _Fixed(self(X, X))
+
+    def __call__(self, X, Z):
+        _check_histograms(X)
+        # 4 x z / (x + z) = (x + z) - (x - z)^2 / (x + z)
+        return 0.5 * (X.sum(axis=1)[:, None] + Z.sum(axis=1)[None, :] + additive_chi2_kernel(X, Z))
+
+    def diagonal(self, X):
+        return X.sum(axis=1)
+
+
+class _SumPairs:
+    """``K = sum_p beta_p K_p``."""
+
+    def __init__(self, parts: list, sizes: list[int]) -> None:
+        self.parts, self.sizes = parts, sizes
+
+    def value(self, log_p: Array) -> Array:
+        """The kernel matrix at these log-parameters: first the weights, then each part's own."""
+        P = len(self.parts)
+        self.beta = np.exp(log_p[:P])
+        edges = P + np.concatenate([[0], np.cumsum(self.sizes)]).astype(int)
+        self.values = [
+            part.value(log_p[first:last]) for part, first, last in zip(self.parts, edges, edges[1:], strict=False)
+        ]
+        return sum(beta * K for beta, K in zip(self.beta, self.values, strict=True))
+
+    def contract(self, P: Array) -> Array:
+        """``sum_ij P_ij dK_ij / dlog p``."""
+        weights = [beta * float(np.einsum("ij,ij->", P, K)) for beta, K in zip(self.beta, self.values, strict=True)]
+        inner = [beta * part.contract(P) for beta, part in zip(self.beta, self.parts, strict=True)]
+        return np.concatenate([np.array(weights), *inner])
+
+    def apply(self, A: Array) -> Array:
+        """``(dK / dlog p) A``."""
+        weights = np.stack([beta * (K @ A) for beta, K in zip(self.beta, self.values, strict=True)])
+        inner = [beta * part.apply(A) for beta, part in zip(self.beta, self.parts, strict=True)]
+        return np.concatenate([weights, *inner])
+
+
+class Sum(Kernel):
+    """``k(x, z) = sum_p weights_p k_p(x[columns_p], z[columns_p])``: several kernels, each on its own columns.
+
+    Parameters
+    ----------
+    kernels : sequence of Kernel
+    weights : array of shape (kernels,), optional
+        Positive; 1 / number of kernels by default. With ``C`` free too, their scale is degenerate (thesis 3.2):
+        a search keeps ``C`` fixed, or ties it.
+    columns : sequence, optional
+        One entry per kernel: a slice, or a list of column numbers; None for all columns.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> kernel = Sum([RBF(0.5), Linear()], columns=[[0], [1]])
+    >>> sorted(kernel.parameters(2))
+    ['k0__gamma', 'weights']
+    """
+
+    def __init__(self, kernels, weights=None, columns=None):
+        self.kernels = kernels
+        self.weights = weights
+        self.columns = columns
+
+    def _columns(self, p: int) -> Any:
+        if self.columns is None or self.columns[p] is None:
+            return slice(None)
+        return self.columns[p]
+
+    def _weights(self) -> Array:
+        P = len(self.kernels)
+        weights = np.full(P, 1.0 / P) if self.weights is None else np.asarray(self.weights, float)
+        if weights.shape != (P,):
+            raise ValueError(f"Sum has {P} kernels and {weights.size} weights; they must be equal in number")
+        if np.any(weights < 0):
+            raise ValueError(f"kernel weights must not be negative; got {weights}")
+        return np.maximum(weights, np.finfo(float).tiny)
+
+    def parameters(self, d):
+        out = {"weights": self._weights()}
+        for p, kernel in enumerate(self.kernels):
+            width = len(np.arange(d)[self._columns(p)])
+            for name, values in kernel.parameters(width).items():
+                out[f"k{p}__{name}"] = values
+        return out
+
+    def with_parameters(self, values):
+        kernels = list(self.kernels)
+        own: dict[str, Any] = {}
+        for name, value in values.items():
+            if name == "weights":
+                own["weights"] = np.asarray(value, float)
+                continue
+            part, inner = name.split("__", 1)
+            p = int(part[1:])
+            kernels[p] = kernels[p].with_parameters({inner: value})
+        return Sum(kernels, own.get("weights", self.weights), self.columns)
+
+    def pairs(self, X):
+        parts, sizes = [], []
+        for p, kernel in enumerate(self.kernels):
+            block = X[:, self._columns(p)]
+            parts.append(kernel.pairs(block))
+            sizes.append(sum(v.size for v in kernel.parameters(block.shape[1]).values()))
+        return _SumPairs(parts, sizes)
+
+    def __call__(self, X, Z):
+        total = 0.0
+        for p, (kernel, weight) in enumerate(zip(self.kernels, self._weights(), strict=True)):
+            columns = self._columns(p)
+            total = total + weight * kernel(X[:, columns], Z[:, columns])
+        return np.asarray(total)
+
+
+def named_columns(columns: Sequence[Any], names: Sequence[str]) -> list[Any]:
+    """Column choices by name turned into numbers."""
+    index = {name: i for i, name in enumerate(names)}
+    out: list[Any] = []
+    for choice in columns:
+        if choice is None or isinstance(choice, slice):
+            out.append(choice)
+            continue
+        picked = []
+        for column in choice:
+            if isinstance(column, str):
+                if column not in index:
+                    raise ValueError(f"unknown column {column!r}; X has: {', '.join(names)}")
+                picked.append(index[column])
+            else:
+                picked.append(int(column))
+        out.append(picked)
+    return out

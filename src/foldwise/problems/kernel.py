@@ -1,0 +1,277 @@
+r"""Kernel training problems of all folds (and classes) on one kernel matrix, in representer form.
+
+Task ``m`` minimises over ``f = sum_i alpha_i k(x_i, .) + b``
+
+.. math::  \tfrac12 \|f\|_K^2 + \sum_{j \in \mathrm{train}} c_j v_j \, \ell(f(x_j), y_j; \varepsilon_j),
+
+whose solution has ``alpha_j = -c_j v_j l'(z_j)`` on training rows, zero elsewhere, with ``z = K alpha + b`` and, for
+a free intercept, ``sum alpha = 0``. The equation is solved in this form and never multiplied by ``K``: ``alpha`` is
+zero where ``l'`` is, and the linear systems live on the rows ``Q`` with ``l'' > 0``. With ``D = c v l''`` there,
+
+.. math::  (I + D^{1/2} K_{QQ} D^{1/2})
+
+is well conditioned and serves Newton's step, the adjoint and the sensitivities (thesis 3.1 forms ``cK + K D K``).
+"""
+
+from __future__ import annotations
+
+import copy
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+from scipy.linalg.lapack import dpotrf, dpotrs
+
+from foldwise.losses import Loss
+from foldwise.problems.folds import Folds
+from foldwise.problems.parameters import Canonical, ParameterMap
+
+__all__ = ["ActiveSystem", "KernelPoint", "KernelProblem"]
+
+
+@dataclass(eq=False)
+class ActiveSystem:
+    """``(I + D^1/2 K_QQ D^1/2)`` of one task, factored; with or without the border of a free intercept."""
+
+    rows: np.ndarray
+    root: np.ndarray
+    factor: np.ndarray
+    ones: np.ndarray | None
+    mass: float
+
+    @classmethod
+    def build(cls, K: np.ndarray, rows: np.ndarray, D: np.ndarray, intercept: bool) -> ActiveSystem:
+        """Factor the system of the rows with curvature ``D``."""
+        root = np.sqrt(D)
+        H = K[np.ix_(rows, rows)] * np.outer(root, root)
+        H.flat[:: len(rows) + 1] += 1.0
+        factor, info = dpotrf(H, lower=1, clean=0) if len(rows) else (H, 0)
+        if info != 0:
+            raise FloatingPointError(
+                "a kernel system is not positive definite; the kernel is not, or its values are not finite"
+            )
+        self = cls(rows, root, factor, None, 0.0)
+        if intercept:
+            self.ones = self.core(np.ones(len(rows)))
+            self.mass = float(self.ones.sum())
+        return self
+
+    def core(self, r: np.ndarray) -> np.ndarray:
+        """``D u`` where ``u + K D u = r`` on the active rows."""
+        if not len(self.rows):
+            return r.copy()
+        root = self.root if r.ndim == 1 else self.root[:, None]
+        return root * dpotrs(self.factor, root * r, lower=1)[0]
+
+    def solve(self, r: np.ndarray, total: Any) -> tuple[np.ndarray, Any]:
+        """``D u`` and ``b`` with ``u + K D u = r + b`` and ``sum(D u) = total`` (without intercept: ``b = 0``)."""
+        Du = self.core(r)
+        if self.ones is None or self.mass <= 1e-300:
+            return Du, 0.0 if r.ndim == 1 else np.zeros(r.shape[1])
+        b = (total - Du.sum(axis=0)) / self.mass
+        return Du + (self.ones * b if r.ndim == 1 else np.outer(self.ones, b)), b
+
+
+@dataclass(eq=False)
+class KernelPoint:
+    """Solutions of all tasks at one ``theta``: coefficients, decisions on all rows, factored systems."""
+
+    theta: np.ndarray
+    par: Canonical
+    W: np.ndarray
+    Z: np.ndarray
+    alpha: np.ndarray
+    systems: list
+    converged: np.ndarray
+    steps: int
+    stamp: int
+    extra: dict = field(default_factory=dict)
+
+
+class KernelProblem:
+    """Training problems of a kernel model on shared rows.
+
+    Parameters
+    ----------
+    pairs : what ``kernel.pairs(X)`` returns, rows in the order of ``folds``
+    Y, folds, loss, parameters, weight, n_total : as in :class:`foldwise.problems.linear.LinearProblem`
+    intercept : bool
+        A free intercept.
+    """
+
+    def __init__(
+        self,
+        pairs: Any,
+        Y: np.ndarray,
+        folds: Folds,
+        loss: Loss,
+        parameters: ParameterMap,
+        intercept: bool,
+        weight: np.ndarray | None = None,
+        n_total: int | None = None,
+    ) -> None:
+        if not loss.smooth:
+            raise ValueError(
+                f"the representer form needs a loss with a second derivative; got {type(loss).__name__}. "
+                "Use its squared or smoothed form (SquaredHinge, QuarticHinge, SquaredEpsilonInsensitive)"
+            )
+        self.pairs, self.Y, self.folds, self.loss = pairs, Y, folds, loss
+        self.parameters, self.intercept = parameters, intercept
+        self.n_targets, self.n_splits, self.n_rows = len(Y), folds.n_splits, Y.shape[1]
+        self.n_tasks, self.n_cells = self.n_targets * self.n_splits, folds.n_cells
+        self.weight = np.ones(self.n_rows) if weight is None else weight
+        self.target = np.repeat(np.arange(self.n_targets), self.n_splits)
+        self.split = np.tile(np.arange(self.n_splits), self.n_targets)
+        self.validation_weight = []
+        for rows in folds.validation:
+            v = self.weight[rows]
+            if len(v) and v.sum() <= 0:
+                raise ValueError("a validation fold has no positive sample weight; use other folds or weights")
+            self.validation_weight.append(v / (v.sum() * (n_total or self.n_tasks)) if len(v) else v)
+        self.stamp = 0
+        self.K: np.ndarray | None = None
+        self._theta: np.ndarray | None = None
+
+    def reset(self) -> None:
+        """Forget the kernel matrix of the last ``theta``."""
+        self.K, self._theta = None, None
+
+    def twin(self) -> KernelProblem:
+        """The same problem with a state of its own; distances are shared."""
+        other = copy.copy(self)
+        other.pairs = copy.copy(self.pairs)
+        if hasattr(other.pairs, "parts"):
+            other.pairs.parts = [copy.copy(part) for part in other.pairs.parts]
+        other.reset()
+        return other
+
+    def start(self) -> np.ndarray:
+        """Decisions to start from: zero on all rows, and the intercept in the last column."""
+        return np.zeros((self.n_tasks, self.n_rows + 1))
+
+    def matrix(self, theta: np.ndarray, par: Canonical) -> np.ndarray:
+        """The kernel matrix at ``theta``; kept until ``theta`` changes."""
+        if self.K is None or self._theta is None or not np.array_equal(self._theta, theta):
+            self.K = self.pairs.value(par.log_kernel[0])
+            self._theta = np.array(theta)
+            self.stamp += 1
+        return self.K
+
+    def strength(self, par: Canonical) -> np.ndarray:
+        """``c_j v_j`` on training rows, zero elsewhere: shape (tasks, n)."""
+        c = par.c if self.n_cells == 1 else par.c[:, self.folds.cell]
+        return c * self.weight * self.folds.train[self.split]
+
+    def loss_at(self, par: Canonical) -> Loss:
+        """The training loss with its tube widths, one per task and row."""
+        if "epsilon" not in self.loss.tunable:
+            return self.loss
+        epsilon = par.epsilon if self.n_cells == 1 else par.epsilon[:, self.folds.cell]
+        return self.loss.replace(epsilon=epsilon)
+
+    def targets(self) -> np.ndarray:
+        """Targets per task: (tasks, n), or (1, n) when all share one."""
+        return self.Y if self.n_targets == 1 else self.Y[self.target]
+
+    def value(self, alpha: np.ndarray, b: np.ndarray, theta: np.ndarray) -> np.ndarray:
+        """``E_m`` at coefficients ``alpha`` (tasks, n) and intercepts ``b`` (tasks,)."""
+        par = self.parameters(theta)
+        KA = alpha @ self.matrix(theta, par)
+        losses = self.strength(par) * self.loss_at(par).value(KA + b[:, None], self.targets())
+        return 0.5 * np.sum(alpha * KA, axis=1) + losses.sum(axis=1)
+
+    def residual(self, point: KernelPoint) -> np.ndarray:
+        """``||alpha + c l'(K alpha + b)||`` (and ``sum alpha``) relative to ``||alpha||``, from the rows."""
+        K = self.matrix(point.theta, point.par)
+        Z = point.alpha @ K + point.W[:, -1:]
+        gap = point.alpha + self.strength(point.par) * self.loss_at(point.par).grad(Z, self.targets())
+        size = np.linalg.norm(point.alpha, axis=1)
+        total = np.abs(point.alpha.sum(axis=1)) / np.sqrt(self.n_rows) if self.intercept else 0.0
+        return (np.linalg.norm(gap, axis=1) + total) / np.maximum(size, np.finfo(float).tiny)
+
+    row_residual = residual
+
+    def adjoint(self, point: KernelPoint, G: np.ndarray) -> np.ndarray:
+        """Adjoints ``a`` (tasks, n + 1), from the criterion's slopes ``G`` (tasks, n; zero off validation rows).
+
+        ``a`` is ``G`` on validation rows and solves the transposed system on active ones; the last column is the
+        multiplier of the intercept.
+        """
+        K = self.matrix(point.theta, point.par)
+        P = G @ K
+        out = np.zeros((self.n_tasks, self.n_rows + 1))
+        out[:, :-1] = G
+        for m, system in enumerate(point.systems):
+            Du, kappa = system.solve(P[m][system.rows], float(G[m].sum()))
+            out[m, system.rows] = -Du
+            out[m, -1] = kappa
+        return out
+
+    def contract(self, point: KernelPoint, A: np.ndarray) -> np.ndarray:
+        """``dF/dtheta`` from the adjoints."""
+        par, K = point.par, self.matrix(point.theta, point.par)
+        out = np.zeros(self.parameters.space.size)
+        a = A[:, :-1]
+        tunes = self.parameters.tunes
+        if tunes["log_c"] or tunes["epsilon"]:
+            q = a @ K + A[:, -1:]
+            if tunes["log_c"]:
+                out += np.einsum("mq,mqp->p", self._by_cell(q * point.alpha), par.d_log_c)
+            if tunes["epsilon"]:
+                out += np.einsum("mq,mqp->p", self._by_cell(-q * self._epsilon_slope(point)), par.d_epsilon)
+        if tunes["log_kernel"]:
+            out += self.pairs.contract(a.T @ point.alpha) @ par.d_log_kernel[0]
+        return out
+
+    def _epsilon_slope(self, point: KernelPoint) -> np.ndarray:
+        """``c dl'/depsilon`` per task and row."""
+        loss: Any = self.loss_at(point.par)
+        return self.strength(point.par) * loss.grad_epsilon(point.Z, self.targets())
+
+    def _by_cell(self, values: np.ndarray) -> np.ndarray:
+        """Sums of (tasks, n) values over the rows of each cell."""
+        if self.n_cells == 1:
+            return values.sum(axis=1, keepdims=True)
+        return np.stack([np.bincount(self.folds.cell, row, self.n_cells) for row in values])
+
+    def sensitivities(self, point: KernelPoint) -> np.ndarray:
+        """``d(z, b)/dtheta``: shape (tasks, n + 1, p)."""
+        par, K = point.par, self.matrix(point.theta, point.par)
+        p, tunes = self.parameters.space.size, self.parameters.tunes
+        # direct[m, j, k]: change of alpha_j at fixed z; moved[m, j, k]: change of (K alpha)_j at fixed z and alpha.
+        direct = np.zeros((self.n_tasks, self.n_rows, p))
+        moved = np.zeros((self.n_tasks, self.n_rows, p))
+        if tunes["log_c"]:
+            by_row = par.d_log_c[:, self.folds.cell] if self.n_cells > 1 else par.d_log_c
+            direct += point.alpha[:, :, None] * by_row
+        if tunes["epsilon"]:
+            by_row = par.d_epsilon[:, self.folds.cell] if self.n_cells > 1 else par.d_epsilon
+            direct -= self._epsilon_slope(point)[:, :, None] * by_row
+        if tunes["log_kernel"]:
+            changes = self.pairs.apply(np.ascontiguousarray(point.alpha.T))
+            moved += np.einsum("knm,kp->mnp", changes, par.d_log_kernel[0], optimize=True)
+        out = np.zeros((self.n_tasks, self.n_rows + 1, p))
+        for m, system in enumerate(point.systems):
+            r = K @ direct[m] + moved[m]
+            Du, b = system.solve(r[system.rows], direct[m].sum(axis=0))
+            out[m, :-1] = r - K[:, system.rows] @ Du + b
+            out[m, -1] = b
+        return out
+
+    def moves(self, point: KernelPoint, J: np.ndarray, m: int, rows: Any) -> np.ndarray:
+        """``dz/dtheta`` on rows of a task: shape (p, rows)."""
+        return J[m, :-1][rows].T
+
+    def validation(self, point: KernelPoint):
+        """Yield ``(task, rows, decisions, targets, weights)`` of every task that validates on some row."""
+        for m in range(self.n_tasks):
+            rows, v = self.folds.validation[self.split[m]], self.validation_weight[self.split[m]]
+            if len(v):
+                yield m, rows, point.Z[m][rows], self.Y[self.target[m]][rows], v
+
+    def n_kinks(self, point: KernelPoint, tol: float = 1e-9) -> int:
+        """Training rows that sit at a kink of the loss, over all tasks."""
+        scale = max(1.0, float(np.abs(self.Y).max(initial=0.0)))
+        trains = self.folds.train[self.split] & (self.weight > 0)
+        kinks = self.loss_at(point.par).kinks(point.Z, self.targets())
+        return sum(int(np.sum((np.abs(u) <= tol * scale) & trains)) for u, _, _ in kinks)
