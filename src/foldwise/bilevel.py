@@ -88,7 +88,8 @@ class Bilevel:
 
     def differentiate(self, evaluation: Evaluation, order: int = 1, exact: bool = True) -> Evaluation:
         """Fill in the gradient (``order=1``) and the Hessian (``order=2``) of an evaluation."""
-        self._refresh(evaluation)
+        pairs = zip(self.problems, evaluation.points, strict=True)
+        evaluation.points = [problem.revive(point) for problem, point in pairs]
         if evaluation.gradient is None:
             total = np.zeros(self.space.size)
             evaluation.adjoints = []
@@ -112,14 +113,6 @@ class Bilevel:
                 total += self.prior(evaluation.theta)[2]
             evaluation.hessian = 0.5 * (total + total.T)
         return evaluation
-
-    def _refresh(self, evaluation: Evaluation) -> None:
-        """Problems keep one state; bring it back to this evaluation if they have moved on."""
-        for i, (problem, point) in enumerate(zip(self.problems, evaluation.points, strict=True)):
-            if point.stamp != problem.curvature.stamp:
-                fresh = problem.point(point.W, point.theta, point.steps, point.Z)
-                fresh.converged = point.converged
-                evaluation.points[i] = fresh
 
     def certify(self, evaluation: Evaluation) -> dict[str, Any]:
         """KKT residuals from the rows, hypergradient norm, entries at a bound, samples at a kink."""

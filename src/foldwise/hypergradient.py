@@ -33,19 +33,17 @@ def criterion_value(problem, point, criterion: Loss) -> np.ndarray:
 
 
 def gradient(problem, point, criterion: Loss) -> tuple[np.ndarray, np.ndarray]:
-    """``dF/dtheta`` and the adjoints ``u`` (tasks, columns)."""
-    F_w = np.zeros_like(point.W)
-    for m, rows, z, y, v in problem.validation(point):
-        F_w[m] = problem.design.pull((v * criterion.grad(z, y))[None], rows)[0]
-    u = -point.solve(F_w[:, :, None])[:, :, 0]
+    """``dF/dtheta`` and the adjoints ``u``, one row per task."""
+    slopes = [(m, rows, v * criterion.grad(z, y)) for m, rows, z, y, v in problem.validation(point)]
+    u = problem.adjoint(point, slopes)
     return problem.contract(point, u), u
 
 
 def hessian(
     problem, point, criterion: Loss, u: np.ndarray, exact: bool = True, window: float | None = WINDOW
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Hyper-Hessian without the change-of-scale term, and the sensitivities ``J`` (tasks, columns, p)."""
-    J = -point.solve(problem.cross(point))
+    """Hyper-Hessian without the change-of-scale term, and the sensitivities ``J`` (tasks, variables, p)."""
+    J = problem.sensitivities(point)
     p = J.shape[2]
     out = np.zeros((p, p))
     for m, rows, z, y, v in problem.validation(point):
@@ -54,7 +52,7 @@ def hessian(
             out += 2.0 * J[m].T @ gram @ J[m]
             continue
         curvature = v * _curvature(criterion, z, y, v, window)
-        move = problem.design.decisions(np.ascontiguousarray(J[m].T), rows)
+        move = problem.moves(J, m, rows)
         out += (move * curvature) @ move.T
     if exact:
         out += problem.bend(point, u, J, window)

@@ -97,6 +97,8 @@ class KernelProblem:
     Y, folds, loss, parameters, weight, n_total : as in :class:`foldwise.problems.linear.LinearProblem`
     intercept : bool
         A free intercept.
+    present : ndarray of bool, shape (targets, n), optional
+        Rows that belong to each target's problem, in training and validation: for one-vs-one.
     """
 
     def __init__(
@@ -109,6 +111,7 @@ class KernelProblem:
         intercept: bool,
         weight: np.ndarray | None = None,
         n_total: int | None = None,
+        present: np.ndarray | None = None,
     ) -> None:
         if not loss.smooth:
             raise ValueError(
@@ -122,9 +125,13 @@ class KernelProblem:
         self.weight = np.ones(self.n_rows) if weight is None else weight
         self.target = np.repeat(np.arange(self.n_targets), self.n_splits)
         self.split = np.tile(np.arange(self.n_splits), self.n_targets)
+        self.trains = folds.train[self.split]
+        if present is not None:
+            self.trains = self.trains & present[self.target]
         self.validation_weight = []
-        for rows in folds.validation:
-            v = self.weight[rows]
+        for m in range(self.n_tasks):
+            rows = folds.validation[self.split[m]]
+            v = self.weight[rows] if present is None else self.weight[rows] * present[self.target[m]][rows]
             if len(v) and v.sum() <= 0:
                 raise ValueError("a validation fold has no positive sample weight; use other folds or weights")
             self.validation_weight.append(v / (v.sum() * (n_total or self.n_tasks)) if len(v) else v)
@@ -159,15 +166,13 @@ class KernelProblem:
 
     def strength(self, par: Canonical) -> np.ndarray:
         """``c_j v_j`` on training rows, zero elsewhere: shape (tasks, n)."""
-        c = par.c if self.n_cells == 1 else par.c[:, self.folds.cell]
-        return c * self.weight * self.folds.train[self.split]
+        return self.by_row(par.c) * self.weight * self.trains
 
     def loss_at(self, par: Canonical) -> Loss:
         """The training loss with its tube widths, one per task and row."""
         if "epsilon" not in self.loss.tunable:
             return self.loss
-        epsilon = par.epsilon if self.n_cells == 1 else par.epsilon[:, self.folds.cell]
-        return self.loss.replace(epsilon=epsilon)
+        return self.loss.replace(epsilon=self.by_row(par.epsilon))
 
     def targets(self) -> np.ndarray:
         """Targets per task: (tasks, n), or (1, n) when all share one."""
@@ -191,87 +196,103 @@ class KernelProblem:
 
     row_residual = residual
 
-    def adjoint(self, point: KernelPoint, G: np.ndarray) -> np.ndarray:
-        """Adjoints ``a`` (tasks, n + 1), from the criterion's slopes ``G`` (tasks, n; zero off validation rows).
+    def revive(self, point: KernelPoint) -> KernelPoint:
+        """The point itself: the kernel matrix is formed anew when a derivative needs it."""
+        return point
 
-        ``a`` is ``G`` on validation rows and solves the transposed system on active ones; the last column is the
+    def adjoint(self, point: KernelPoint, slopes) -> np.ndarray:
+        """Adjoints ``a`` (tasks, n + 1) from the criterion's slopes: a list of (task, rows, dF/dz on these rows).
+
+        ``a`` is the slope on validation rows and solves the transposed system on active ones; the last column is the
         multiplier of the intercept.
         """
         K = self.matrix(point.theta, point.par)
-        P = G @ K
         out = np.zeros((self.n_tasks, self.n_rows + 1))
-        out[:, :-1] = G
+        for m, rows, g in slopes:
+            out[m, :-1][rows] = g
+        P = out[:, :-1] @ K
         for m, system in enumerate(point.systems):
-            Du, kappa = system.solve(P[m][system.rows], float(G[m].sum()))
+            Du, kappa = system.solve(P[m][system.rows], float(out[m, :-1].sum()))
             out[m, system.rows] = -Du
             out[m, -1] = kappa
         return out
 
     def contract(self, point: KernelPoint, A: np.ndarray) -> np.ndarray:
         """``dF/dtheta`` from the adjoints."""
-        par, K = point.par, self.matrix(point.theta, point.par)
+        par, a = point.par, A[:, :-1]
         out = np.zeros(self.parameters.space.size)
-        a = A[:, :-1]
-        tunes = self.parameters.tunes
-        if tunes["log_c"] or tunes["epsilon"]:
-            q = a @ K + A[:, -1:]
-            if tunes["log_c"]:
-                out += np.einsum("mq,mqp->p", self._by_cell(q * point.alpha), par.d_log_c)
-            if tunes["epsilon"]:
-                out += np.einsum("mq,mqp->p", self._by_cell(-q * self._epsilon_slope(point)), par.d_epsilon)
-        if tunes["log_kernel"]:
+        K = self.matrix(point.theta, par)
+        if self.parameters.tunes["log_kernel"]:
             out += self.pairs.contract(a.T @ point.alpha) @ par.d_log_kernel[0]
+        direct, shift = self.direct(point)
+        if direct is not None:
+            out += np.einsum("mj,mjp->p", a @ K + A[:, -1:], direct)
+        if shift is not None:
+            out -= np.einsum("mj,mjp->p", a, shift)
         return out
 
-    def _epsilon_slope(self, point: KernelPoint) -> np.ndarray:
-        """``c dl'/depsilon`` per task and row."""
-        loss: Any = self.loss_at(point.par)
-        return self.strength(point.par) * loss.grad_epsilon(point.Z, self.targets())
+    def direct(self, point: KernelPoint) -> tuple[np.ndarray | None, np.ndarray | None]:
+        """How ``theta`` acts at fixed decisions: changes of ``alpha``, and of the decisions of rows held at a kink.
 
-    def _by_cell(self, values: np.ndarray) -> np.ndarray:
-        """Sums of (tasks, n) values over the rows of each cell."""
-        if self.n_cells == 1:
-            return values.sum(axis=1, keepdims=True)
-        return np.stack([np.bincount(self.folds.cell, row, self.n_cells) for row in values])
+        Each is None or of shape (tasks, n, p).
+        """
+        par, tunes = point.par, self.parameters.tunes
+        out = None
+        if tunes["log_c"]:
+            out = point.alpha[:, :, None] * self.by_row(par.d_log_c)
+        if tunes["epsilon"]:
+            loss: Any = self.loss_at(par)
+            slope = self.strength(par) * loss.grad_epsilon(point.Z, self.targets())
+            change = -slope[:, :, None] * self.by_row(par.d_epsilon)
+            out = change if out is None else out + change
+        return out, None
+
+    def by_row(self, values: np.ndarray) -> np.ndarray:
+        """Values per cell (second axis) spread to rows; one cell broadcasts."""
+        return values if self.n_cells == 1 else values[:, self.folds.cell]
 
     def sensitivities(self, point: KernelPoint) -> np.ndarray:
         """``d(z, b)/dtheta``: shape (tasks, n + 1, p)."""
         par, K = point.par, self.matrix(point.theta, point.par)
-        p, tunes = self.parameters.space.size, self.parameters.tunes
-        # direct[m, j, k]: change of alpha_j at fixed z; moved[m, j, k]: change of (K alpha)_j at fixed z and alpha.
-        direct = np.zeros((self.n_tasks, self.n_rows, p))
-        moved = np.zeros((self.n_tasks, self.n_rows, p))
-        if tunes["log_c"]:
-            by_row = par.d_log_c[:, self.folds.cell] if self.n_cells > 1 else par.d_log_c
-            direct += point.alpha[:, :, None] * by_row
-        if tunes["epsilon"]:
-            by_row = par.d_epsilon[:, self.folds.cell] if self.n_cells > 1 else par.d_epsilon
-            direct -= self._epsilon_slope(point)[:, :, None] * by_row
-        if tunes["log_kernel"]:
-            changes = self.pairs.apply(np.ascontiguousarray(point.alpha.T))
-            moved += np.einsum("knm,kp->mnp", changes, par.d_log_kernel[0], optimize=True)
+        p = self.parameters.space.size
+        direct, shift = self.direct(point)
         out = np.zeros((self.n_tasks, self.n_rows + 1, p))
+        changes = None
+        if self.parameters.tunes["log_kernel"]:
+            changes = self.pairs.apply(np.ascontiguousarray(point.alpha.T))
         for m, system in enumerate(point.systems):
-            r = K @ direct[m] + moved[m]
-            Du, b = system.solve(r[system.rows], direct[m].sum(axis=0))
+            r = np.zeros((self.n_rows, p)) if direct is None else K @ direct[m]
+            if changes is not None:
+                r += changes[:, :, m].T @ par.d_log_kernel[0]
+            held = 0.0 if shift is None else shift[m][system.rows]
+            total = np.zeros(p) if direct is None else direct[m].sum(axis=0)
+            Du, b = system.solve(r[system.rows] - held, total)
             out[m, :-1] = r - K[:, system.rows] @ Du + b
             out[m, -1] = b
         return out
 
-    def moves(self, point: KernelPoint, J: np.ndarray, m: int, rows: Any) -> np.ndarray:
+    def moves(self, J: np.ndarray, m: int, rows: Any) -> np.ndarray:
         """``dz/dtheta`` on rows of a task: shape (p, rows)."""
         return J[m, :-1][rows].T
+
+    def bend(self, point: KernelPoint, U: np.ndarray, J: np.ndarray, window: float | None) -> np.ndarray:
+        """The second-order part of the hyper-Hessian is left out for kernels: Gauss-Newton."""
+        return np.zeros((J.shape[2], J.shape[2]))
+
+    def validation_gram(self, m: int) -> None:
+        """Not available for kernels."""
+        return None
 
     def validation(self, point: KernelPoint):
         """Yield ``(task, rows, decisions, targets, weights)`` of every task that validates on some row."""
         for m in range(self.n_tasks):
-            rows, v = self.folds.validation[self.split[m]], self.validation_weight[self.split[m]]
+            rows, v = self.folds.validation[self.split[m]], self.validation_weight[m]
             if len(v):
                 yield m, rows, point.Z[m][rows], self.Y[self.target[m]][rows], v
 
     def n_kinks(self, point: KernelPoint, tol: float = 1e-9) -> int:
         """Training rows that sit at a kink of the loss, over all tasks."""
         scale = max(1.0, float(np.abs(self.Y).max(initial=0.0)))
-        trains = self.folds.train[self.split] & (self.weight > 0)
+        trains = self.trains & (self.weight > 0)
         kinks = self.loss_at(point.par).kinks(point.Z, self.targets())
         return sum(int(np.sum((np.abs(u) <= tol * scale) & trains)) for u, _, _ in kinks)

@@ -252,6 +252,14 @@ class LinearProblem:
         solve = self.curvature.factor(par, self.diagonal(par), tasks)
         return Point(theta, par, W, Z, phi, solve, np.ones(self.n_tasks, bool), steps, self.curvature.stamp)
 
+    def revive(self, point: Point) -> Point:
+        """The point with derivatives that are valid now: the problem keeps the curvature of one point only."""
+        if point.stamp == self.curvature.stamp:
+            return point
+        fresh = self.point(point.W, point.theta, point.steps, point.Z)
+        fresh.converged = point.converged
+        return fresh
+
     def row_residual(self, point: Point) -> np.ndarray:
         """The relative KKT residual computed anew from the rows, whatever was kept up to date before."""
         tasks = np.arange(self.n_tasks)
@@ -275,6 +283,21 @@ class LinearProblem:
                 self.target
             ]
         return out
+
+    def adjoint(self, point: Point, slopes) -> np.ndarray:
+        """``u_m = -H_m^-1 dF/dw_m`` from the criterion's slopes: a list of (task, rows, dF/dz on these rows)."""
+        F_w = np.zeros_like(point.W)
+        for m, rows, g in slopes:
+            F_w[m] = self.design.pull(g[None], rows)[0]
+        return -point.solve(F_w[:, :, None])[:, :, 0]
+
+    def sensitivities(self, point: Point) -> np.ndarray:
+        """``dw_m/dtheta``: shape (tasks, columns, p)."""
+        return -point.solve(self.cross(point))
+
+    def moves(self, J: np.ndarray, m: int, rows: Any) -> np.ndarray:
+        """``dz/dtheta`` on rows of a task: shape (p, rows)."""
+        return self.design.decisions(np.ascontiguousarray(J[m].T), rows)
 
     def contract(self, point: Point, U: np.ndarray) -> np.ndarray:
         """``sum_m u_m' cross_m`` without the cross matrices."""
