@@ -113,11 +113,7 @@ class KernelProblem:
         n_total: int | None = None,
         present: np.ndarray | None = None,
     ) -> None:
-        if not loss.smooth:
-            raise ValueError(
-                f"the representer form needs a loss with a second derivative; got {type(loss).__name__}. "
-                "Use its squared or smoothed form (SquaredHinge, QuarticHinge, SquaredEpsilonInsensitive)"
-            )
+        self._check_loss(loss)
         self.pairs, self.Y, self.folds, self.loss = pairs, Y, folds, loss
         self.parameters, self.intercept = parameters, intercept
         self.n_targets, self.n_splits, self.n_rows = len(Y), folds.n_splits, Y.shape[1]
@@ -138,6 +134,13 @@ class KernelProblem:
         self.stamp = 0
         self.K: np.ndarray | None = None
         self._theta: np.ndarray | None = None
+
+    def _check_loss(self, loss: Loss) -> None:
+        if not loss.smooth:
+            raise ValueError(
+                f"the representer form needs a loss with a second derivative; got {type(loss).__name__}. "
+                "Use its squared or smoothed form (SquaredHinge, QuarticHinge, SquaredEpsilonInsensitive)"
+            )
 
     def reset(self) -> None:
         """Forget the kernel matrix of the last ``theta``."""
