@@ -23,6 +23,9 @@ __all__ = ["Choice", "Record", "machine", "median", "rounds", "timed", "versions
 
 PACKAGES = ("numpy", "scipy", "scikit-learn", "optuna", "liblinear-official")
 
+PATIENCE = 60.0
+"""Seconds beyond which a method is run once only."""
+
 
 @dataclass
 class Choice:
@@ -67,9 +70,9 @@ def rounds(
 ) -> dict[str, Choice]:
     """Run the methods alternately: every round has all fast methods and, while there are any left, one slow one.
 
-    Fast methods collect ``repeats`` times. ``turn`` rotates the order within a round, so that over several seeds
-    no method is always first. The first fast method is run first in the first round, because the others may need
-    its answer.
+    Fast methods collect ``repeats`` times; one that takes over a minute is not repeated. ``turn`` rotates the
+    order within a round, so that over several seeds no method is always first. The first fast method is run first
+    in the first round, because the others may need its answer.
     """
     out: dict[str, Choice] = {}
     waiting = list(slow.items())
@@ -79,6 +82,8 @@ def rounds(
             shift = (turn + r) % len(names)
             names = names[shift:] + names[:shift]
         for name in names:
+            if name in out and out[name].seconds[0] > PATIENCE:
+                continue
             choice = timed(fast[name])
             if name in out:
                 choice.seconds = out[name].seconds + choice.seconds
