@@ -286,6 +286,27 @@ def test_the_window_sees_the_rows_that_change_piece(loss, c, d):
     assert missed_with < 0.5 * missed_without
 
 
+@pytest.mark.parametrize("epsilon", [0.5, 1.5])
+def test_the_window_sees_rows_leave_a_tube_that_widens(epsilon):
+    """The mixed derivative in C and epsilon, where most of it comes from rows that change piece."""
+    h, seen, blind = 0.3, 0.0, 0.0
+    for seed in range(3):
+        tune = {"C": Log(1e-6, 1e2), "epsilon": Lin(0, 3)}
+        bilevel, _ = small_bilevel(SquaredEpsilonInsensitive(), Squared(), tune, n=3000, d=20, seed=seed)
+        here = bilevel.differentiate(bilevel.evaluate(np.array([np.log(3e-4), epsilon])), order=2)
+        up, down = (
+            bilevel.differentiate(bilevel.evaluate(here.theta + sign * np.array([0.0, h])))
+            for sign in (1, -1)
+        )
+        change = (up.gradient[0] - down.gradient[0]) / (2 * h)
+        here = bilevel.differentiate(bilevel.evaluate(here.theta), order=2)
+        problem, point, u = bilevel.problems[0], here.points[0], here.adjoints[0]
+        without = hypergradient.hessian(problem, point, bilevel.criterion, u, True, None)[0]
+        seen += abs(here.hessian[0, 1] - change)
+        blind += abs(without[0, 1] - change)
+    assert seen < 0.25 * blind
+
+
 @pytest.mark.parametrize("seed", [1, 2, 3])
 @pytest.mark.parametrize(
     ("loss", "criterion"), [(Squared(), Absolute()), (Logistic(), Hinge())], ids=["absolute", "hinge"]
