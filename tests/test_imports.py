@@ -19,7 +19,10 @@ LAYERS = [
     {"solvers", "hypergradient"},
     {"bilevel"},
     {"optimizers"},
-    {"estimators", "models", "search"},
+    {"estimators"},
+    {"models"},
+    {"program"},
+    {"search"},
     {"tables", "datasets", "saving", "plotting", "report", "cli", "testing"},
 ]
 LEVEL = {name: level for level, names in enumerate(LAYERS) for name in names}

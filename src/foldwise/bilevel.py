@@ -114,6 +114,15 @@ class Bilevel:
             evaluation.hessian = 0.5 * (total + total.T)
         return evaluation
 
+    def by_fold(self, evaluation: Evaluation) -> np.ndarray:
+        """The criterion of every fold, averaged over the classes' problems: shape (folds,)."""
+        values, first = [], 0
+        for problem in self.problems:
+            part = evaluation.task_objectives[first : first + problem.n_tasks]
+            values.append(part.reshape(problem.n_targets, problem.n_splits).mean(axis=0))
+            first += problem.n_tasks
+        return np.concatenate(values)
+
     def certify(self, evaluation: Evaluation) -> dict[str, Any]:
         """KKT residuals from the rows, hypergradient norm, entries at a bound, samples at a kink."""
         kkt, kinks = [], 0

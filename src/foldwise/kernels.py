@@ -35,6 +35,10 @@ class Kernel(BaseEstimator):
     [[1.0], [0.1353]]
     """
 
+    def names(self) -> list[str]:
+        """Names of the tunable parameters."""
+        return [name for name in ("gamma", "coef0") if name in self.get_params(deep=False)]
+
     def parameters(self, d: int) -> dict[str, Array]:
         """Values of the tunable parameters by name, each an array; ``d`` is the number of columns of X."""
         return {}
@@ -199,7 +203,9 @@ class RBF(Kernel):
     def parameters(self, d):
         gamma = np.atleast_1d(np.asarray(self.gamma, float))
         if gamma.size not in (1, d):
-            raise ValueError(f"RBF has {gamma.size} values of gamma for {d} features; give one, or one per feature")
+            raise ValueError(
+                f"RBF has {gamma.size} values of gamma for {d} features; give one, or one per feature"
+            )
         if not (self.ard or gamma.size > 1):
             return {"gamma": gamma}
         return {"gamma": np.broadcast_to(gamma, d).copy()}
@@ -317,13 +323,16 @@ class _SumPairs:
         self.beta = np.exp(log_p[:P])
         edges = P + np.concatenate([[0], np.cumsum(self.sizes)]).astype(int)
         self.values = [
-            part.value(log_p[first:last]) for part, first, last in zip(self.parts, edges, edges[1:], strict=False)
+            part.value(log_p[first:last])
+            for part, first, last in zip(self.parts, edges, edges[1:], strict=False)
         ]
         return sum(beta * K for beta, K in zip(self.beta, self.values, strict=True))
 
     def contract(self, P: Array) -> Array:
         """``sum_ij P_ij dK_ij / dlog p``."""
-        weights = [beta * float(np.einsum("ij,ij->", P, K)) for beta, K in zip(self.beta, self.values, strict=True)]
+        weights = [
+            beta * float(np.einsum("ij,ij->", P, K)) for beta, K in zip(self.beta, self.values, strict=True)
+        ]
         inner = [beta * part.contract(P) for beta, part in zip(self.beta, self.parts, strict=True)]
         return np.concatenate([np.array(weights), *inner])
 
@@ -358,6 +367,10 @@ class Sum(Kernel):
         self.kernels = kernels
         self.weights = weights
         self.columns = columns
+
+    def names(self):
+        inner = [f"k{p}__{name}" for p, kernel in enumerate(self.kernels) for name in kernel.names()]
+        return ["weights", *inner]
 
     def _columns(self, p: int) -> Any:
         if self.columns is None or self.columns[p] is None:

@@ -58,7 +58,7 @@ class Result:
     ----------
     theta, params : the selected point, as a vector and by name
     objective, objective_start : cross-validation error there and at the first point evaluated
-    fold_objectives : the error of each task (fold, or class and fold)
+    fold_objectives : the error of each fold, averaged over the classes' problems
     status, message : how the search ended
     kkt : relative KKT residual of every inner solution, recomputed from the rows
     gradient_norm : norm of the hypergradient projected on the bounds

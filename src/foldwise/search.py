@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -16,16 +15,16 @@ from sklearn.utils.metaestimators import available_if
 from sklearn.utils.validation import _check_sample_weight, check_array, check_is_fitted, column_or_1d
 
 from foldwise.bilevel import Bilevel
-from foldwise.estimators import CallbackSupportMixin, encode_classes, encode_groups, with_callbacks
+from foldwise.estimators.encoding import CallbackSupportMixin, encode_classes, encode_groups, with_callbacks
 from foldwise.losses import Logistic, Loss, Squared, get_criterion
-from foldwise.models import Tunable, default_dimension, describe
+from foldwise.models import Tunable, describe
 from foldwise.optimizers import METHODS
 from foldwise.optimizers.base import run
-from foldwise.optimizers.starts import default_starts
-from foldwise.problems.assemble import Rows, assemble, make_space
+from foldwise.problems.assemble import Rows
+from foldwise.problems.assemble_kernel import KernelModel
+from foldwise.program import Program, build_program, training_mass
 from foldwise.result import Record, Result, Status
-from foldwise.solvers.newton import Newton
-from foldwise.space import Dimension, Space, as_dimension
+from foldwise.space import Space
 from foldwise.version import __version__
 
 __all__ = ["BilevelSearchCV"]
@@ -57,8 +56,9 @@ class BilevelSearchCV(CallbackSupportMixin, MetaEstimatorMixin, BaseEstimator):
     Parameters
     ----------
     estimator : estimator
-        ``foldwise.LinearSVC`` or ``LinearSVR``; scikit-learn's ``LinearSVC``, ``LinearSVR``, ``Ridge`` or
-        ``LogisticRegression``; or a ``Pipeline`` that ends in one, whose earlier steps are fitted inside each fold.
+        ``foldwise.LinearSVC``, ``LinearSVR``, ``KernelSVC`` or ``KernelSVR``; scikit-learn's ``SVC``, ``SVR``,
+        ``KernelRidge``, ``LinearSVC``, ``LinearSVR``, ``Ridge`` or ``LogisticRegression``; or a ``Pipeline`` that ends
+        in one, whose earlier steps are fitted inside each fold.
     space : dict, optional
         From parameter name to ``(lower, upper)``, ``Log(lower, upper, per=...)``, ``Lin(lower, upper, per=...)``,
         or None for bounds derived from the data. Without a space every tunable parameter is tuned.
@@ -90,6 +90,10 @@ class BilevelSearchCV(CallbackSupportMixin, MetaEstimatorMixin, BaseEstimator):
         1 shows progress.
     method_options : dict, optional
         Options of the method's class, e.g. ``{"points": 12}`` for "grid"; ``"start"`` maps names to starting values.
+
+    shrinkage : float, optional
+        Strength ``kappa`` of the penalty ``kappa / (2 n) ||log gamma - mean||^2`` on per-feature kernel widths, which
+        would otherwise over-fit the folds; 0.5 by default, 0 for none. ``best_score_`` is without it.
 
     Attributes
     ----------
@@ -143,6 +147,7 @@ class BilevelSearchCV(CallbackSupportMixin, MetaEstimatorMixin, BaseEstimator):
         random_state=None,
         verbose=0,
         method_options=None,
+        shrinkage=None,
     ):
         self.estimator = estimator
         self.space = space
@@ -160,6 +165,7 @@ class BilevelSearchCV(CallbackSupportMixin, MetaEstimatorMixin, BaseEstimator):
         self.random_state = random_state
         self.verbose = verbose
         self.method_options = method_options
+        self.shrinkage = shrinkage
 
     @with_callbacks
     def fit(self, X, y, *, sample_weight=None, sample_groups=None, groups=None):
@@ -187,9 +193,19 @@ class BilevelSearchCV(CallbackSupportMixin, MetaEstimatorMixin, BaseEstimator):
         data, rows, classes = self._data(tunable, X, y, sample_weight, sample_groups)
         self._mass = float(rows.Y.shape[1] if rows.weight is None else rows.weight.sum())
         splits = self._splits(tunable, data, y, groups, rows)
-        bilevel = self._program(tunable, data, rows, classes, splits, criterion)
-        result = self._search(bilevel, began, context)
-        self._publish(tunable, result, bilevel, classes, len(splits))
+        program = build_program(
+            tunable,
+            data,
+            rows,
+            classes,
+            splits,
+            criterion,
+            self.space,
+            getattr(self, "feature_names_in_", None),
+            self.shrinkage,
+        )
+        result = self._search(program, began, context)
+        self._publish(tunable, result, program.bilevel, classes, len(splits))
         if self.refit:
             self._refit(tunable, X, y, sample_weight, sample_groups, splits, rows, classes)
         return self
@@ -267,117 +283,62 @@ class BilevelSearchCV(CallbackSupportMixin, MetaEstimatorMixin, BaseEstimator):
                     )
         return splits
 
-    def _program(self, tunable, data, rows, classes, splits, criterion) -> Bilevel:
-        """The bilevel program of these folds."""
-        model = tunable.build(classes)
-        how = tunable.standardize()
-        if isinstance(how, tuple) and how[0] and not model.fit_intercept:
-            how = "general"  # without an intercept a shift of the columns changes the model
-        if how == "general":
-            folds = _transform(tunable, data, rows, splits)
-            width = {part.shape[1] for part, _, _ in folds}
-            if len(width) > 1:
-                raise ValueError(
-                    f"the pipeline gives {sorted(width)} columns in different folds; it must give the same"
-                )
-            first = folds[0][0]
-        else:
-            folds, first = None, data
-        dimensions = self._dimensions(tunable, model, first, rows, splits, how)
-        space = make_space(dimensions, rows, self._labels(first.shape[1]))
-        if folds is None:
-            flags = how if isinstance(how, tuple) else None
-            problems = [assemble(model, data, rows, splits, space, dimensions=dimensions, standardize=flags)]
-        else:
-            total = len(splits) * len(rows.Y)
-            problems = [
-                assemble(model, part, part_rows, [split], space, dimensions=dimensions, n_total=total)
-                for part, part_rows, split in folds
-            ]
-        return Bilevel(problems, criterion, space, Newton())
-
-    def _dimensions(self, tunable, model, X, rows, splits, how) -> dict[str, Dimension]:
-        """The user's dimensions, with bounds from the data where none were given."""
-        if self.space is None:
-            spec: dict[str, Any] = dict.fromkeys(tunable.default)
-        elif isinstance(self.space, Mapping):
-            spec = tunable.check_names(self.space)
-        else:
-            spec = tunable.check_names(dict.fromkeys(self.space))
-        if not spec:
-            raise ValueError("the space is empty; name at least one hyper-parameter, or leave space=None")
-        second, spread = _moments(X, rows, splits, isinstance(how, tuple) and how[1], model.fit_intercept)
-        out = {}
-        for name, entry in spec.items():
-            dimension = (
-                default_dimension(name, model, entry, second, spread, rows.group is not None)
-                if entry is None or (isinstance(entry, str))
-                else as_dimension(name, entry)
-            )
-            if name == "class_weight" and dimension.per is None:
-                dimension = replace(dimension, per="class")
-            if dimension.per not in model.roles[name].per:
-                allowed = ", ".join(repr(per) for per in model.roles[name].per)
-                raise ValueError(f"{name!r} cannot be tuned per {dimension.per}; per may be {allowed}")
-            out[name] = dimension
-        if "C" in out and "lam" in out:
-            raise ValueError(
-                "C and lam scale each other: the model for (C, lam) and (2 C, 2 lam) is the same. Tune one of them"
-            )
-        return out
-
-    def _labels(self, d: int) -> list[str]:
-        """Names of the columns that reach the model."""
-        names = getattr(self, "feature_names_in_", None)
-        return (
-            [str(name) for name in names]
-            if names is not None and len(names) == d
-            else [f"x{i}" for i in range(d)]
-        )
-
-    def _search(self, bilevel: Bilevel, began: float, context) -> Result:
+    def _search(self, program: Program, began: float, context) -> Result:
         """Run the method from every starting point; the best result, with the history of all."""
+        bilevel = program.bilevel
         space = bilevel.space
         options = dict(self.method_options or {})
         start = options.pop("start", None)
         optimizer = self._optimizer(space, bilevel.criterion, options)
         rng = np.random.default_rng(check_random_state(self.random_state).randint(2**31))
-        if start is not None:
-            starts = [space.theta(start)]
-        elif optimizer.name == "grid":
-            starts = [0.5 * (space.lower + space.upper)]
-        else:
-            tubes = any(kind == "epsilon" for kind in bilevel.problems[0].parameters.kinds.values())
-            count = self.n_starts or (2 if tubes and optimizer.needs_gradient else 1)
-            starts = default_starts(bilevel, count, rng)
         deadline = None if self.max_time is None else began + self.max_time
         callback, close = self._callback(context)
-
-        def one(index: int):
-            return run(
-                optimizer,
-                bilevel.twin(),
-                starts[index],
-                callback=callback,
-                deadline=deadline,
-                start=index,
-                began=began,
-            )
-
+        limits: dict[str, Any] = {"callback": callback, "deadline": deadline, "began": began}
+        before: list[Result] = []
+        candidates: list[np.ndarray] = []
         try:
-            if len(starts) == 1 or self.n_jobs in (None, 1):
-                outcomes = []
-                for index in range(len(starts)):
-                    outcomes.append(one(index))
-                    if outcomes[-1].status in CUT_SHORT:
-                        break
+            if start is not None:
+                starts = [space.theta(start)]
+            elif optimizer.name == "grid":
+                starts = [0.5 * (space.lower + space.upper)]
             else:
-                outcomes = Parallel(n_jobs=self.n_jobs, prefer="threads")(
-                    delayed(one)(index) for index in range(len(starts))
-                )
+                tubes = any(kind == "epsilon" for kind in bilevel.problems[0].parameters.kinds.values())
+                linear = not isinstance(program.model, KernelModel)
+                count = self.n_starts or (2 if tubes and linear and optimizer.needs_gradient else 1)
+                starts = program.starts(count, rng)
+                if optimizer.needs_gradient and program.tied is not None:
+                    before.append(self._isotropic(program, limits))
+                    starts[0] = space.theta(program.tied.space.params(np.array(before[0].theta)))
+                elif optimizer.needs_gradient:
+                    candidates = program.candidates(space)
+            outcomes = self._run(optimizer, bilevel, starts, candidates, limits, before)
         finally:
             close()
-        return _merge(outcomes, began, self.random_state)
+        return _merge(before, outcomes, began, self.random_state)
+
+    def _isotropic(self, program: Program, limits: dict[str, Any]) -> Result:
+        """The search with one width for all features, from which the search over each starts."""
+        assert program.tied is not None
+        optimizer = METHODS["newton"](tol=1e-4)
+        space = program.tied.space
+        theta = program._theta(space, program._values)
+        return run(optimizer, program.tied, theta, candidates=program.candidates(space), **limits)
+
+    def _run(self, optimizer, bilevel: Bilevel, starts, candidates, limits, before) -> list[Result]:
+        """One result per starting point; a search that was cut short ends there."""
+
+        def one(index: int) -> Result:
+            points = candidates if index == 0 else []
+            return run(optimizer, bilevel.twin(), starts[index], start=index, candidates=points, **limits)
+
+        if len(starts) > 1 and self.n_jobs not in (None, 1):
+            return Parallel(n_jobs=self.n_jobs, prefer="threads")(delayed(one)(i) for i in range(len(starts)))
+        outcomes: list[Result] = []
+        for index in range(len(starts)):
+            outcomes.append(one(index))
+            if outcomes[-1].status in CUT_SHORT:
+                break
+        return outcomes
 
     def _optimizer(self, space: Space, criterion: Loss, options: dict[str, Any]):
         method = self.method
@@ -438,11 +399,10 @@ class BilevelSearchCV(CallbackSupportMixin, MetaEstimatorMixin, BaseEstimator):
         values = space.params(np.asarray(result.theta))
         self._selected = values
         self.best_params_ = tunable.export(values, classes)
-        self.best_score_ = -result.objective
-        objectives = np.array([record.objective for record in result.history])
-        self.best_index_ = int(np.argmin(objectives))
+        self.best_score_ = -float(np.mean(result.fold_objectives))
+        self.best_index_ = int(np.argmin([record.objective for record in result.history]))
         folds = np.array([record.fold_objectives for record in result.history])
-        folds = folds.reshape(len(folds), -1, n_splits).mean(axis=1)
+        objectives = folds.mean(axis=1)
         results: dict[str, Any] = {
             "params": [tunable.export(_arrays(record.params), classes) for record in result.history],
             "mean_test_score": -objectives,
@@ -461,9 +421,10 @@ class BilevelSearchCV(CallbackSupportMixin, MetaEstimatorMixin, BaseEstimator):
 
     def _refit(self, tunable, X, y, sample_weight, sample_groups, splits, rows, classes) -> None:
         began = time.perf_counter()
-        factor = self._mass / _training_mass(rows, splits) if self.rescale else 1.0
-        self.refit_params_ = tunable.export(tunable.rescaled(self._selected, factor), classes)
-        estimator = clone(self.estimator).set_params(**self.refit_params_)
+        factor = self._mass / training_mass(rows, splits) if self.rescale else 1.0
+        params = tunable.rescaled(self._selected, factor)
+        self.refit_params_ = tunable.export(params, classes)
+        estimator = tunable.configure(clone(self.estimator), params, classes)
         fit_params = {}
         if sample_weight is not None:
             fit_params["sample_weight"] = sample_weight
@@ -520,66 +481,12 @@ class BilevelSearchCV(CallbackSupportMixin, MetaEstimatorMixin, BaseEstimator):
         return tags
 
 
-def _training_mass(rows: Rows, splits) -> float:
-    """Mean total weight of a training set."""
-    return float(
-        np.mean([len(train) if rows.weight is None else rows.weight[train].sum() for train, _ in splits])
-    )
-
-
 def _arrays(params: dict[str, Any]) -> dict[str, Any]:
     return {name: np.array(value) if isinstance(value, list) else value for name, value in params.items()}
 
 
-def _transform(tunable: Tunable, X, rows: Rows, splits):
-    """The earlier steps fitted on each split's training rows and applied to all its rows."""
-    from sklearn.utils import _safe_indexing
-
-    y = rows.Y[0] if rows.label is None else np.asarray(rows.class_labels)[rows.label]
-    out = []
-    for train, validation in splits:
-        steps = clone(tunable.steps)
-        head = steps.fit_transform(_safe_indexing(X, train), y[train])
-        tail = steps.transform(_safe_indexing(X, validation))
-        part = _stack(head, tail)
-        part = check_array(part, accept_sparse="csr", dtype=float)
-        index = np.concatenate([train, validation])
-        split = np.arange(len(train)), np.arange(len(train), len(index))
-        out.append((part, rows.take(index), split))
-    return out
-
-
-def _stack(head, tail):
-    import scipy.sparse as sp
-
-    return (
-        sp.vstack([head, tail]).tocsr()
-        if sp.issparse(head)
-        else np.vstack([np.asarray(head), np.asarray(tail)])
-    )
-
-
-def _moments(X, rows: Rows, splits, standardized: bool, centred: bool) -> tuple[np.ndarray, float]:
-    """Typical sum of squares of each column over a training set, and the spread of the target."""
-    import scipy.sparse as sp
-
-    n = X.shape[0]
-    step = max(1, n // 2000)
-    sample, weight = X[::step], np.ones(n) if rows.weight is None else rows.weight
-    share = weight[::step] / max(weight[::step].sum(), np.finfo(float).tiny)
-    if standardized:
-        mean_square = np.ones(X.shape[1])
-    elif sp.issparse(X):
-        mean_square = np.asarray(sample.multiply(sample).T @ share).ravel()
-    else:
-        mean_square = share @ (sample - (share @ sample if centred else 0.0)) ** 2
-    y = rows.Y[0]
-    spread = np.sqrt(np.average((y - np.average(y, weights=weight)) ** 2, weights=weight))
-    return mean_square * _training_mass(rows, splits), float(spread)
-
-
-def _merge(results: list[Result], began: float, seed) -> Result:
-    """One result for several starts: the best point, the history of all.
+def _merge(before: list[Result], results: list[Result], began: float, seed) -> Result:
+    """One result for several starts: the best point, the history of all, also of a stage before them.
 
     A search that was cut short says so, even when a start that had ended by then is the best.
     """
@@ -588,7 +495,7 @@ def _merge(results: list[Result], began: float, seed) -> Result:
     ending = cut[0] if cut else best
     history: list[Record] = []
     lowest = np.inf
-    for result in results:
+    for result in [*before, *results]:
         for record in result.history:
             lowest = min(lowest, record.objective)
             history.append(replace(record, evaluation=len(history), best=lowest))
@@ -597,9 +504,9 @@ def _merge(results: list[Result], began: float, seed) -> Result:
         status=ending.status,
         message=ending.message,
         history=history,
-        objective_start=results[0].objective_start,
+        objective_start=[*before, *results][0].objective_start,
         n_evaluations=len(history),
-        n_inner_steps=sum(result.n_inner_steps for result in results),
+        n_inner_steps=sum(result.n_inner_steps for result in [*before, *results]),
         elapsed=time.perf_counter() - began,
         seed=int(seed) if isinstance(seed, (int, np.integer)) else None,
         version=__version__,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, Protocol
 
 import numpy as np
@@ -104,7 +104,7 @@ class Trace:
             gradient_norm=norm,
             elapsed=time.perf_counter() - self.began,
             note=note,
-            fold_objectives=evaluation.task_objectives.tolist(),
+            fold_objectives=self.bilevel.by_fold(evaluation).tolist(),
         )
         self.history.append(record)
         if self.callback is not None and self.callback(record):
@@ -122,11 +122,13 @@ def run(
     deadline: float | None = None,
     start: int = 0,
     began: float | None = None,
+    candidates: Sequence[np.ndarray] = (),
 ) -> Result:
     """Run a method within its limits. The point returned is the best one evaluated, certified from the rows.
 
     Ctrl-C ends the search, not the program: the best point so far is returned with that status. Before any
-    evaluation is complete there is nothing to return, and the interrupt passes through.
+    evaluation is complete there is nothing to return, and the interrupt passes through. ``candidates`` are further
+    starting points: all are evaluated and the method starts from the best.
     """
     if optimizer.needs_gradient and not bilevel.criterion.differentiable:
         raise ValueError(
@@ -135,7 +137,10 @@ def run(
         )
     trace = Trace(bilevel, callback, deadline, start, began)
     try:
-        status = optimizer.iterate(trace, bilevel.space.clip(np.asarray(theta0, float)))
+        theta0 = bilevel.space.clip(np.asarray(theta0, float))
+        if len(candidates):
+            theta0 = _scan(trace, [theta0, *candidates])
+        status = optimizer.iterate(trace, theta0)
     except StopSearch as stop:
         status = stop.status
     except KeyboardInterrupt:
@@ -146,6 +151,15 @@ def run(
         status = Status.INTERRUPTED
     assert trace.best is not None
     return _result(optimizer, trace, status)
+
+
+def _scan(trace: Trace, candidates: list[np.ndarray]) -> np.ndarray:
+    """The candidate with the lowest objective."""
+    warm = None
+    for theta in candidates:
+        warm = trace.evaluate(theta, warm=warm, note="scan")
+    assert trace.best is not None
+    return trace.best.theta
 
 
 def _result(optimizer: Optimizer, trace: Trace, status: Status) -> Result:
@@ -162,7 +176,7 @@ def _result(optimizer: Optimizer, trace: Trace, status: Status) -> Result:
         params=plain_params(bilevel.space.params(best.theta)),
         objective=best.objective,
         objective_start=trace.history[0].objective,
-        fold_objectives=best.task_objectives.tolist(),
+        fold_objectives=bilevel.by_fold(best).tolist(),
         status=status,
         message=MESSAGES[status],
         method=optimizer.name,

@@ -21,11 +21,12 @@ __all__ = ["LinearModel", "Role", "Rows", "assemble", "make_space"]
 
 @dataclass(frozen=True)
 class Role:
-    """What a hyper-parameter does: its kind (see :class:`Binding`), a constant factor, and what ``per`` allows."""
+    """What a hyper-parameter does: its kind and sign (see :class:`Binding`), a constant factor, what ``per`` allows."""
 
     kind: str
     factor: float = 1.0
     per: tuple[str | None, ...] = (None,)
+    sign: float = 1.0
 
 
 @dataclass(frozen=True)
@@ -93,9 +94,14 @@ class _Cells:
     count: int = field(default=1)
 
 
-def make_space(dimensions: Mapping[str, Dimension], rows: Rows, feature_names: Sequence[Any]) -> Space:
-    """The space with the sizes of these rows and features."""
-    labels: dict[str, Sequence[Any]] = {"feature": feature_names}
+def make_space(
+    dimensions: Mapping[str, Dimension],
+    rows: Rows,
+    feature_names: Sequence[Any],
+    more: Mapping[str, Sequence[Any]] | None = None,
+) -> Space:
+    """The space with the sizes of these rows and features; ``more`` names entries of single hyper-parameters."""
+    labels: dict[str, Sequence[Any]] = {"feature": feature_names, **(more or {})}
     if rows.group is not None:
         labels["group"] = rows.group_labels
     if len(rows.Y) > 1:
@@ -128,14 +134,14 @@ def assemble(
     """
     dimensions = {} if dimensions is None else dimensions
     n, d = X.shape
-    cells = _cells(model, rows, dimensions, n)
+    cells = make_cells(model, rows, dimensions, n)
     folds = Folds.build(n, splits, cells.row) if splits else Folds.whole(n, cells.row)
     order = folds.order
     identity = bool(np.all(order[1:] > order[:-1]))
     design = Design(X, model.fit_intercept, None if identity else order)
     stored = rows if identity else rows.take(order)
     K, T = len(rows.Y), folds.n_splits
-    parameters = _parameters(model, stored, folds, cells, dimensions, space, K, T, d)
+    parameters = build_parameters(model, stored, folds, cells, dimensions, space, (K, T, d, {}))
     scale, form = _standardisation(design, folds, standardize, model.intercept_penalty > 0)
     penalty = Quadratic(
         np.tile(scale, (K, 1)),
@@ -148,7 +154,7 @@ def assemble(
     )
 
 
-def _cells(model: LinearModel, rows: Rows, dimensions: Mapping[str, Dimension], n: int) -> _Cells:
+def make_cells(model: Any, rows: Rows, dimensions: Mapping[str, Dimension], n: int) -> _Cells:
     by_group = rows.group is not None and (
         any(dim.per == "group" for dim in dimensions.values())
         or any(np.ndim(model.values[name]) > 0 for name in ("C", "epsilon") if name in model.values)
@@ -164,26 +170,51 @@ def _cells(model: LinearModel, rows: Rows, dimensions: Mapping[str, Dimension], 
     return _Cells(group * n_labels + label, pairs // n_labels, pairs % n_labels, n_groups * n_labels)
 
 
-def _parameters(model, rows, folds, cells, dimensions, space, K, T, d) -> ParameterMap:
-    """Fixed parts and bindings of every hyper-parameter."""
+def build_parameters(
+    model: Any,
+    rows: Rows,
+    folds: Folds,
+    cells: _Cells,
+    dimensions: Mapping[str, Dimension],
+    space: Space,
+    shape,
+) -> ParameterMap:
+    """Fixed parts and bindings of every hyper-parameter.
+
+    ``shape`` is (targets, splits, features, kernel slots), the last a dict from name to the slice of the kernel's
+    parameters; ``model.values`` holds their values.
+    """
+    K, T, d, slots = shape
     # Cells that no row is in (the last ones) are not stored; cut the tables to what the folds hold.
     Q = folds.n_cells
-    base = {"log_c": np.zeros((K * T, Q)), "epsilon": np.zeros((K * T, Q)), "log_lam": np.zeros((K, d))}
+    P = max((part.stop for part in slots.values()), default=0)
+    base = {"log_c": np.zeros((K * T, Q)), "epsilon": np.zeros((K * T, Q))}
+    base |= {"log_lam": np.zeros((K, d)), "log_kernel": np.zeros((1, P))}
     bindings = {}
     for name, role in model.roles.items():
         if name in dimensions:
-            bindings[name] = Binding(role.kind, _index(name, role, dimensions[name], cells, Q, K, T, d))
+            index = _index(name, role, dimensions[name], cells, slots, (Q, K, T, d, P))
+            bindings[name] = Binding(role.kind, index, role.sign)
             if role.kind != "epsilon":
                 base[role.kind] += np.log(role.factor)
+        elif role.kind == "log_kernel":
+            with np.errstate(divide="ignore"):
+                base["log_kernel"][0, slots[name]] = np.log(model.values[name])
         elif name in model.values:
             base[role.kind] += _fixed(name, role, model.values[name], cells, Q, K, T, d)
     if model.class_weight is not None and "class_weight" not in dimensions:
         base["log_c"] += np.log(_class_weights(model, rows, folds, cells, K, T, Q))
-    return ParameterMap(space, bindings, base["log_c"], base["epsilon"], base["log_lam"])
+    return ParameterMap(space, bindings, base["log_c"], base["epsilon"], base["log_lam"], base["log_kernel"])
 
 
-def _index(name, role, dimension, cells, Q, K, T, d) -> np.ndarray:
+def _index(name, role, dimension, cells, slots, sizes) -> np.ndarray:
+    Q, K, T, d, P = sizes
     per = dimension.per
+    if role.kind == "log_kernel":
+        out = np.full((1, P), -1)
+        width = slots[name].stop - slots[name].start
+        out[0, slots[name]] = np.arange(width) if per is not None else 0
+        return out
     if role.kind == "log_lam":
         if per == "feature":
             return np.tile(np.arange(d), (K, 1))
@@ -201,7 +232,7 @@ def _fixed(name, role, value, cells, Q, K, T, d) -> np.ndarray:
     if role.kind != "epsilon":
         if np.any(value <= 0) or not np.all(np.isfinite(value)):
             raise ValueError(f"{name} must be positive and finite; got {value}")
-        value = np.log(value * role.factor)
+        value = role.sign * np.log(value) + np.log(role.factor)
     elif np.any(value < 0):
         raise ValueError(f"{name} must not be negative; got {value}")
     if value.ndim == 0:

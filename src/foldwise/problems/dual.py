@@ -35,7 +35,9 @@ class FreeSystem(ActiveSystem):
             factor, info = dpotrf(H + ridge * np.eye(len(rows)), lower=1, clean=0)
             ridge *= 100.0
             if not np.isfinite(ridge):
-                raise FloatingPointError("a kernel matrix has values that are not finite; check X and the kernel")
+                raise FloatingPointError(
+                    "a kernel matrix has values that are not finite; check X and the kernel"
+                )
         self = cls(rows, np.ones(len(rows)), factor if len(rows) else H, None, 0.0)
         if intercept:
             self.ones = self.core(np.ones(len(rows)))
@@ -92,7 +94,7 @@ class DualProblem(KernelProblem):
         return direct, shift
 
     def residual(self, point: KernelPoint) -> np.ndarray:
-        """Violation of the dual's optimality conditions in units of the decision, from the rows; and of ``sum alpha``."""
+        """Violation of the dual's optimality conditions in units of the decision, and of ``sum alpha``."""
         par = point.par
         Z = point.alpha @ self.matrix(point.theta, par) + point.W[:, -1:]
         free, at_bound = self.kinds(point.alpha, par)

@@ -129,7 +129,9 @@ class KernelProblem:
             rows = folds.validation[self.split[m]]
             v = self.weight[rows] if present is None else self.weight[rows] * present[self.target[m]][rows]
             if len(v) and v.sum() <= 0:
-                raise ValueError("a validation fold has no positive sample weight; use other folds or weights")
+                raise ValueError(
+                    "a validation fold has no positive sample weight; use other folds or weights"
+                )
             self.validation_weight.append(v / (v.sum() * (n_total or self.n_tasks)) if len(v) else v)
         self.stamp = 0
         self.K: np.ndarray | None = None

@@ -21,11 +21,12 @@ class Binding:
     ``kind`` is "log_c" (multiplies the loss of a cell), "epsilon" (the tube of a cell), "log_lam" (the penalty of
     a feature) or "log_kernel" (a parameter of the kernel). ``index[i, j]`` is the entry of the parameter that task
     ``i`` uses for cell ``j`` (for "log_lam": target ``i`` for feature ``j``; for "log_kernel": ``i = 0`` and ``j`` is
-    the kernel's parameter), or -1 where it does not act.
+    the kernel's parameter), or -1 where it does not act. ``sign`` is -1 for a parameter that divides (ridge's alpha).
     """
 
     kind: str
     index: np.ndarray
+    sign: float = 1.0
 
 
 @dataclass(frozen=True, eq=False)
@@ -82,7 +83,7 @@ class ParameterMap:
                 self._incidence[binding.kind] = matrix
             used = binding.index >= 0
             users, places = np.nonzero(used)
-            matrix[users, places, columns.start + block.index[binding.index[used]]] += 1.0
+            matrix[users, places, columns.start + block.index[binding.index[used]]] += binding.sign
             self._is_log[columns] = block.scale == "log"
             self._mixed[columns] = (block.scale == "log") != (binding.kind != "epsilon")
         # log(exp(theta)) and plain values need no change of scale; the other two combinations do.

@@ -9,26 +9,20 @@ import numpy as np
 from sklearn.base import BaseEstimator, ClassifierMixin, RegressorMixin
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.linear_model._base import LinearClassifierMixin
-from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import _check_sample_weight, check_is_fitted, validate_data
 
+from foldwise.estimators.encoding import (
+    CallbackSupportMixin,
+    encode_class_weight,
+    encode_classes,
+    encode_groups,
+    with_callbacks,
+)
 from foldwise.losses import Loss, get_loss
 from foldwise.problems.assemble import LinearModel, Role, Rows, assemble
 from foldwise.solvers.fista import Fista
 from foldwise.solvers.newton import Newton
 from foldwise.space import Space
-
-try:  # scikit-learn 1.9 brought callbacks
-    from sklearn.callback import CallbackSupportMixin, with_callbacks
-except ImportError:
-
-    class CallbackSupportMixin:  # type: ignore[no-redef,unused-ignore]
-        """Nothing to support before scikit-learn 1.9."""
-
-    def with_callbacks(method):  # type: ignore[no-redef,unused-ignore]
-        """The method itself: scikit-learn before 1.9 has no callbacks."""
-        return method
-
 
 __all__ = ["LinearSVC", "LinearSVR"]
 
@@ -75,17 +69,6 @@ class _Linear(CallbackSupportMixin, BaseEstimator):
         tags = super().__sklearn_tags__()
         tags.input_tags.sparse = True
         return tags
-
-
-def encode_groups(sample_groups, n: int) -> tuple[np.ndarray | None, list]:
-    """Codes 0..G-1 of the groups and their sorted labels."""
-    if sample_groups is None:
-        return None, []
-    array = np.asarray(sample_groups)
-    if array.shape != (n,):
-        raise ValueError(f"sample_groups must have one entry per row, shape ({n},); got shape {array.shape}")
-    labels, codes = np.unique(array, return_inverse=True)
-    return codes, labels.tolist()
 
 
 class LinearSVR(RegressorMixin, _Linear):
@@ -281,30 +264,3 @@ class LinearSVC(LinearClassifierMixin, ClassifierMixin, _Linear):
 
     def _set_solution(self, coef: np.ndarray, intercept: np.ndarray) -> None:
         self.coef_, self.intercept_ = coef, intercept
-
-
-def encode_classes(y) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """The classes, targets in {-1, +1} (one row, or one per class when there are more than two), and codes."""
-    check_classification_targets(y)
-    classes, codes = np.unique(y, return_inverse=True)
-    if len(classes) < 2:
-        raise ValueError(
-            f"y has one class only ({classes[0]!r}); classification needs at least two classes in the data"
-        )
-    positive = (
-        np.arange(len(classes))[:, None] == codes[None, :] if len(classes) > 2 else (codes == 1)[None, :]
-    )
-    return classes, np.where(positive, 1.0, -1.0), codes
-
-
-def encode_class_weight(class_weight, classes: np.ndarray):
-    """Class weights keyed by class code."""
-    if class_weight is None or (isinstance(class_weight, str) and class_weight == "balanced"):
-        return class_weight
-    if not isinstance(class_weight, dict):
-        raise ValueError(f"class_weight must be None, 'balanced' or a dict; got {class_weight!r}")
-    codes = {label: code for code, label in enumerate(classes.tolist())}
-    unknown = [label for label in class_weight if label not in codes]
-    if unknown:
-        raise ValueError(f"class_weight names the class {unknown[0]!r}; y has: {', '.join(map(str, codes))}")
-    return {codes[label]: weight for label, weight in class_weight.items()}

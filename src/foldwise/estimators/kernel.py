@@ -1,0 +1,326 @@
+"""Kernel support vector machines with fixed hyper-parameters."""
+
+from __future__ import annotations
+
+import warnings
+from typing import Any
+
+import numpy as np
+from sklearn.base import BaseEstimator, ClassifierMixin, RegressorMixin
+from sklearn.exceptions import ConvergenceWarning
+from sklearn.utils.validation import _check_sample_weight, check_is_fitted, validate_data
+
+from foldwise.estimators.encoding import (
+    CallbackSupportMixin,
+    encode_class_weight,
+    encode_classes,
+    encode_groups,
+    with_callbacks,
+)
+from foldwise.kernels import RBF, Kernel, Linear, Polynomial, Precomputed, Sum, named_columns
+from foldwise.losses import Loss, get_loss
+from foldwise.problems.assemble import Role, Rows
+from foldwise.problems.assemble_kernel import KernelModel, assemble_kernel
+from foldwise.solvers.libsvm import LibSvm
+from foldwise.solvers.representer import RepresenterNewton
+from foldwise.space import Space
+
+__all__ = ["KernelSVC", "KernelSVR", "as_kernel", "kernel_roles", "kernel_solver"]
+
+KERNELS: dict[str, type[Kernel]] = {
+    "rbf": RBF,
+    "linear": Linear,
+    "poly": Polynomial,
+    "precomputed": Precomputed,
+}
+
+
+def as_kernel(spec: Any) -> Kernel:
+    """A kernel object from a name or the object itself.
+
+    >>> as_kernel("rbf")
+    RBF()
+    """
+    if isinstance(spec, Kernel):
+        return spec
+    if isinstance(spec, str) and spec in KERNELS:
+        return KERNELS[spec]()
+    raise ValueError(f"unknown kernel {spec!r}; use a Kernel object or one of: {', '.join(KERNELS)}")
+
+
+def kernel_roles(kernel: Kernel, d: int) -> dict[str, Role]:
+    """Roles of the kernel's parameters, named ``kernel__<name>``."""
+    out = {}
+    for name, values in kernel.parameters(d).items():
+        per: tuple[str | None, ...] = (None, "feature") if values.size > 1 else (None,)
+        out[f"kernel__{name}"] = Role("log_kernel", per=per)
+    return out
+
+
+def kernel_solver(loss: Loss, tol: float, max_iter: int) -> Any:
+    """The solver of this loss: Newton for smooth ones, LIBSVM for the hinge and the tube."""
+    return LibSvm(tol=max(tol, 1e-6)) if loss.polyhedral else RepresenterNewton(tol=tol, max_iter=max_iter)
+
+
+class _Kernel(CallbackSupportMixin, BaseEstimator):
+    """What both kernel estimators share."""
+
+    _task = ""
+
+    def _loss(self) -> Loss:
+        loss = get_loss(self.loss)
+        if loss.task != self._task:
+            raise ValueError(
+                f"{type(self).__name__} is for {self._task}; {self.loss!r} is not a loss for that"
+            )
+        return loss
+
+    def _kernel(self, names: Any = None) -> Kernel:
+        kernel = as_kernel(self.kernel)
+        if isinstance(kernel, Sum) and kernel.columns is not None and names is not None:
+            kernel = Sum(kernel.kernels, kernel.weights, named_columns(kernel.columns, list(names)))
+        return kernel
+
+    def _kernel_model(self, d: int, roles, values, class_weight=None) -> KernelModel:
+        kernel = self._kernel(getattr(self, "feature_names_in_", None))
+        own = kernel_roles(kernel, d)
+        fixed = {f"kernel__{name}": array for name, array in kernel.parameters(d).items()}
+        return KernelModel(
+            self._loss(),
+            kernel,
+            {**roles, **own},
+            {**values, **fixed},
+            {name: name.removeprefix("kernel__") for name in own},
+            self.fit_intercept,
+            class_weight,
+            memory_limit=self.memory_limit,
+        )
+
+    def _solve(self, model: KernelModel, X: np.ndarray, rows: Rows) -> None:
+        problem = assemble_kernel(model, X, rows, [], Space(()))
+        solver = kernel_solver(model.loss, self.tol, self.max_iter)
+        point = solver.solve(problem, np.zeros(0), problem.start())
+        if not point.converged.all():
+            warnings.warn(
+                f"{type(self).__name__} did not converge in {point.steps} iterations; raise max_iter",
+                ConvergenceWarning,
+                stacklevel=3,
+            )
+        alpha = np.empty_like(point.alpha)
+        alpha[:, problem.folds.order] = point.alpha
+        used = np.flatnonzero(np.any(alpha != 0, axis=0))
+        if isinstance(model.kernel, Precomputed):
+            used = np.arange(len(X))
+        self.kernel_ = model.kernel
+        self.support_ = used
+        self.support_vectors_ = X[used]
+        self.dual_coef_ = alpha[:, used]
+        self.intercept_ = point.W[:, -1]
+        self.n_iter_ = point.steps
+
+    def _decisions(self, X: Any) -> np.ndarray:
+        """Decisions on new rows, shape (rows, problems); formed in blocks of rows."""
+        check_is_fitted(self)
+        X = validate_data(self, X, dtype=float, reset=False)
+        out = np.empty((len(X), len(self.dual_coef_)))
+        step = max(1, int(2e7 // max(len(self.support_), 1)))
+        for first in range(0, len(X), step):
+            K = self.kernel_(X[first : first + step], self.support_vectors_)
+            out[first : first + step] = K @ self.dual_coef_.T + self.intercept_
+        return out
+
+    @property
+    def relevance_(self) -> np.ndarray:
+        """How much each feature matters: its width ``gamma_d`` times the feature's variance, largest 1.
+
+        For a kernel with one width for all features, the variance alone.
+        """
+        check_is_fitted(self)
+        gamma = np.asarray(getattr(self.kernel_, "gamma", 1.0), float)
+        score = np.broadcast_to(gamma, self.n_features_in_) * self._variance
+        return score / max(float(score.max()), np.finfo(float).tiny)
+
+    def get_support(self, threshold: float = 0.01, indices: bool = False) -> np.ndarray:
+        """Features whose relevance reaches ``threshold``: a mask, or their numbers."""
+        mask = self.relevance_ >= threshold
+        return np.flatnonzero(mask) if indices else mask
+
+
+class KernelSVR(RegressorMixin, _Kernel):
+    r"""Kernel support vector regression.
+
+    Minimises ``1/2 ||f||^2 + C sum_j v_j loss(f(x_j) + b, y_j; epsilon)`` over the functions of the kernel's space.
+
+    Parameters
+    ----------
+    kernel : Kernel or {"rbf", "linear", "poly", "precomputed"}, default=RBF()
+    loss : {"squared_epsilon_insensitive", "squared", "huber", "epsilon_insensitive"} or Loss
+        "epsilon_insensitive" is solved exactly by LIBSVM, the others by Newton's method.
+    C : float or array of shape (groups,), default=1.0
+    epsilon : float or array of shape (groups,), default=0.1
+    fit_intercept : bool, default=True
+    tol : float, default=1e-8
+    max_iter : int, default=100
+    memory_limit : float, default=8e9
+        Bytes that kernel matrices may take; a larger problem is refused.
+
+    Attributes
+    ----------
+    dual_coef_, support_, support_vectors_, intercept_, kernel_, n_iter_
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> X = np.linspace(0, 6, 40)[:, None]
+    >>> model = KernelSVR(C=100.0).fit(X, np.sin(X[:, 0]))
+    >>> round(float(model.predict([[1.5]])[0]), 2)
+    0.91
+    """
+
+    _task = "regression"
+
+    def __init__(
+        self,
+        kernel="rbf",
+        *,
+        loss="squared_epsilon_insensitive",
+        C=1.0,
+        epsilon=0.1,
+        fit_intercept=True,
+        tol=1e-8,
+        max_iter=100,
+        memory_limit=8e9,
+    ):
+        self.kernel = kernel
+        self.loss = loss
+        self.C = C
+        self.epsilon = epsilon
+        self.fit_intercept = fit_intercept
+        self.tol = tol
+        self.max_iter = max_iter
+        self.memory_limit = memory_limit
+
+    def _model(self, classes, d: int) -> KernelModel:
+        loss = self._loss()
+        roles, values = {"C": Role("log_c", per=(None, "group"))}, {"C": self.C}
+        if "epsilon" in loss.tunable:
+            per: tuple[str | None, ...] = (None,) if loss.polyhedral else (None, "group")
+            roles["epsilon"] = Role("epsilon", per=per)
+            values["epsilon"] = self.epsilon if isinstance(self.loss, str) else getattr(loss, "epsilon", 0.0)
+        return self._kernel_model(d, roles, values)
+
+    @with_callbacks
+    def fit(self, X, y, sample_weight=None, sample_groups=None):
+        """Train on ``X`` (n, d) and targets ``y`` (n,)."""
+        X, y = validate_data(self, X, y, dtype=float, y_numeric=True)
+        if hasattr(self, "_init_callback_context"):
+            self._init_callback_context()
+        weight = (
+            None
+            if sample_weight is None
+            else _check_sample_weight(sample_weight, X, ensure_non_negative=True)
+        )
+        group, self.group_labels_ = encode_groups(sample_groups, len(y))
+        self._variance = X.var(axis=0)
+        rows = Rows(y[None].astype(float), weight, group, self.group_labels_)
+        self._solve(self._model(None, X.shape[1]), X, rows)
+        return self
+
+    def predict(self, X):
+        """Predicted targets, shape (n,)."""
+        return self._decisions(X)[:, 0]
+
+
+class KernelSVC(ClassifierMixin, _Kernel):
+    r"""Kernel support vector classification; more than two classes one against the rest.
+
+    Minimises ``1/2 ||f||^2 + C sum_j v_j loss(y_j (f(x_j) + b))`` over the functions of the kernel's space.
+
+    Parameters
+    ----------
+    kernel : Kernel or {"rbf", "linear", "poly", "precomputed"}, default=RBF()
+    loss : {"quartic_hinge", "squared_hinge", "logistic", "modified_log_hinge", "hinge"} or Loss
+        "hinge" is solved exactly by LIBSVM, the others by Newton's method. The default is the quartic hinge with a band
+        of 0.5.
+    C : float or array, default=1.0
+    fit_intercept : bool, default=True
+    class_weight : None, "balanced" or dict, default=None
+    tol : float, default=1e-8
+    max_iter : int, default=100
+    memory_limit : float, default=8e9
+
+    Attributes
+    ----------
+    classes_, dual_coef_, support_, support_vectors_, intercept_, kernel_, n_iter_
+
+    Examples
+    --------
+    >>> from sklearn.datasets import load_iris
+    >>> X, y = load_iris(return_X_y=True)
+    >>> round(KernelSVC(RBF(0.2)).fit(X, y).score(X, y), 2)
+    0.97
+    """
+
+    _task = "classification"
+
+    def __init__(
+        self,
+        kernel="rbf",
+        *,
+        loss="quartic_hinge",
+        C=1.0,
+        fit_intercept=True,
+        class_weight=None,
+        tol=1e-8,
+        max_iter=100,
+        memory_limit=8e9,
+    ):
+        self.kernel = kernel
+        self.loss = loss
+        self.C = C
+        self.fit_intercept = fit_intercept
+        self.class_weight = class_weight
+        self.tol = tol
+        self.max_iter = max_iter
+        self.memory_limit = memory_limit
+
+    def _loss(self) -> Loss:
+        loss = super()._loss()
+        return loss.replace(epsilon=0.5) if self.loss == "quartic_hinge" else loss
+
+    def _model(self, classes, d: int) -> KernelModel:
+        roles = {
+            "C": Role("log_c", per=(None, "group", "class")),
+            "class_weight": Role("log_c", per=("class",)),
+        }
+        weights = encode_class_weight(self.class_weight, classes)
+        return self._kernel_model(d, roles, {"C": self.C}, weights)
+
+    @with_callbacks
+    def fit(self, X, y, sample_weight=None, sample_groups=None):
+        """Train on ``X`` (n, d) and class labels ``y`` (n,)."""
+        X, y = validate_data(self, X, y, dtype=float)
+        if hasattr(self, "_init_callback_context"):
+            self._init_callback_context()
+        self.classes_, Y, codes = encode_classes(y)
+        weight = (
+            None
+            if sample_weight is None
+            else _check_sample_weight(sample_weight, X, ensure_non_negative=True)
+        )
+        group, self.group_labels_ = encode_groups(sample_groups, len(codes))
+        self._variance = X.var(axis=0)
+        rows = Rows(Y, weight, group, self.group_labels_, codes, self.classes_.tolist())
+        self._solve(self._model(self.classes_, X.shape[1]), X, rows)
+        return self
+
+    def decision_function(self, X):
+        """Decisions: (n,) for two classes, else (n, classes)."""
+        out = self._decisions(X)
+        return out[:, 0] if out.shape[1] == 1 else out
+
+    def predict(self, X):
+        """Predicted classes, shape (n,)."""
+        z = self.decision_function(X)
+        index = (z > 0).astype(int) if z.ndim == 1 else z.argmax(axis=1)
+        return self.classes_[index]

@@ -1,0 +1,196 @@
+"""Kernel machines that can be tuned: ours, and scikit-learn's SVC, SVR and KernelRidge."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+from sklearn.kernel_ridge import KernelRidge
+from sklearn.svm import SVC, SVR
+
+from foldwise.estimators import KernelSVC, KernelSVR
+from foldwise.estimators.encoding import encode_class_weight
+from foldwise.estimators.kernel import as_kernel
+from foldwise.kernels import RBF, Kernel, Linear, Polynomial, Precomputed, Sum
+from foldwise.losses import EpsilonInsensitive, Hinge, Squared
+from foldwise.models.tunable import Tunable
+from foldwise.problems.assemble import Role
+from foldwise.problems.assemble_kernel import KernelModel, kernel_slots
+from foldwise.space import Dimension, Lin, Log
+
+__all__ = ["BUILDERS", "kernel_dimension", "kernel_start", "typical_widths"]
+
+
+def typical_widths(kernel: Kernel, X: np.ndarray) -> dict[str, float]:
+    """A value of every kernel parameter from which a search may start.
+
+    The width ``1 / (d var)`` makes a typical exponent 2; chi-squared distances are measured on a sample of rows.
+    """
+    if isinstance(kernel, Sum):
+        out = {"weights": 1.0 / len(kernel.kernels)}
+        for p, part in enumerate(kernel.kernels):
+            columns = kernel._columns(p)
+            out |= {f"k{p}__{name}": value for name, value in typical_widths(part, X[:, columns]).items()}
+        return out
+    variance = max(float(X.var(axis=0).sum()), np.finfo(float).tiny)
+    if isinstance(kernel, Polynomial):
+        return {"gamma": 1.0 / variance, "coef0": 1.0}
+    if isinstance(kernel, RBF):
+        return {"gamma": 1.0 / variance}
+    if "gamma" in kernel.names():
+        sample = X[:: max(1, len(X) // 200)]
+        distance = -np.log(np.clip(kernel.with_parameters({"gamma": 1.0})(sample, sample), 1e-300, 1.0))
+        return {"gamma": 1.0 / max(float(distance.mean()), 1e-12)}
+    return {}
+
+
+def kernel_dimension(name: str, model: KernelModel, X: np.ndarray, spread: float, grouped: bool) -> Dimension:
+    """Bounds from the data for a hyper-parameter of a kernel machine that has none."""
+    role = model.roles[name]
+    per = "group" if grouped and "group" in role.per else None
+    if name == "class_weight":
+        return Log(0.05, 20.0, per="class")
+    if role.kind == "epsilon":
+        return Lin(0.0, spread, per=per)
+    if role.kind == "log_c":
+        size = _diagonal(model.kernel, X)
+        low, high = 1e-2 / size, 1e4 / size
+        return Log(low, high, per=per) if role.sign > 0 else Log(0.5 / high, 0.5 / low, per=per)
+    slot = model.slot_names[name]
+    typical = typical_widths(model.kernel, X)[slot]
+    if slot.endswith("weights"):
+        return Log(1e-4, 1e2)
+    if slot.endswith("coef0"):
+        return Log(1e-2, 1e2)
+    return Log(1e-4 * typical, 1e2 * typical)
+
+
+def _diagonal(kernel: Kernel, X: np.ndarray) -> float:
+    """Typical ``k(x, x)``."""
+    if isinstance(kernel, Precomputed):
+        return max(float(np.mean(np.diagonal(X))), 1e-12)
+    if isinstance(kernel, Sum):
+        return 1.0
+    sample = X[:: max(1, len(X) // 100)]
+    return max(float(np.mean(kernel.with_parameters(typical_widths(kernel, X)).diagonal(sample))), 1e-12)
+
+
+def kernel_start(
+    model: KernelModel, X: np.ndarray, tuned: set[str]
+) -> tuple[dict[str, float], list[dict[str, float]]]:
+    """Starting values of the tuned hyper-parameters, and a few more points to look at first."""
+    values: dict[str, float] = {}
+    widths = typical_widths(model.kernel, X)
+    strength = 1.0 / _diagonal(model.kernel, X)
+    for name in tuned:
+        role = model.roles[name]
+        if role.kind == "log_kernel":
+            values[name] = widths[model.slot_names[name]]
+        elif role.kind == "log_c" and name != "class_weight":
+            values[name] = strength if role.sign > 0 else 0.5 / strength
+    c_names = [n for n in values if model.roles[n].kind == "log_c"]
+    gammas = [n for n in values if n.endswith("gamma")]
+    points = []
+    for more, wider in ((10.0, 1.0), (1.0, 0.25), (10.0, 0.25), (100.0, 0.06)):
+        point = dict(values)
+        for name in c_names:
+            point[name] *= more ** model.roles[name].sign
+        for name in gammas:
+            point[name] *= wider
+        if point != values and point not in points:
+            points.append(point)
+    return values, points
+
+
+def _ours(task: str) -> Callable[[Any, str, Any], Tunable]:
+    def build(last, prefix, steps) -> Tunable:
+        kernel = as_kernel(last.kernel)
+        loss = last._loss()
+        own = tuple(f"kernel__{name}" for name in kernel.names())
+        names = ("C", *(("epsilon",) if "epsilon" in loss.tunable else ()), *own)
+        default = names if "kernel__weights" not in own else tuple(n for n in names if n != "C")
+        if task == "classification":
+            names = (*names, "class_weight")
+        return Tunable(last, prefix, steps, task, last._model, names, default, {"C": -1.0}, kernel=kernel)
+
+    return build
+
+
+def _sk_kernel(last) -> Kernel:
+    """Our kernel for scikit-learn's names."""
+    gamma = last.gamma if isinstance(last.gamma, (int, float)) else 1.0
+    if last.kernel == "rbf":
+        return RBF(gamma)
+    if last.kernel == "linear":
+        return Linear()
+    if last.kernel in ("poly", "polynomial"):
+        return Polynomial(last.degree, gamma, last.coef0)
+    if last.kernel == "precomputed":
+        return Precomputed()
+    raise ValueError(
+        f"{type(last).__name__}(kernel={last.kernel!r}) cannot be tuned; use kernel 'rbf', 'linear', 'poly' or "
+        "'precomputed', or foldwise.KernelSVC with a Kernel object"
+    )
+
+
+def _sk_machine(
+    last, prefix, steps, task: str, loss, c_name: str, roles: dict[str, Role], values, options
+) -> Tunable:
+    kernel = _sk_kernel(last)
+    own = {name: Role("log_kernel") for name in kernel.names()}
+    # coef0 is 0 by default, off a log scale; it is tuned only when asked for.
+    default = (*roles, *(name for name in own if name != "coef0"))
+
+    def build(classes, d):
+        weights = encode_class_weight(options.get("class_weight"), classes) if classes is not None else None
+        fixed = kernel.parameters(d)
+        return KernelModel(
+            loss,
+            kernel,
+            {**roles, **own},
+            {**values, **fixed},
+            {name: name for name in own},
+            options["intercept"],
+            weights,
+            multiclass="ovo",
+        )
+
+    power = {c_name: -1.0 if c_name == "C" else 1.0}
+    return Tunable(last, prefix, steps, task, build, (*roles, *own), default, power)
+
+
+def _svc(last, prefix, steps) -> Tunable:
+    options = {"intercept": True, "class_weight": last.class_weight}
+    roles = {"C": Role("log_c")}
+    return _sk_machine(last, prefix, steps, "classification", Hinge(), "C", roles, {"C": last.C}, options)
+
+
+def _svr(last, prefix, steps) -> Tunable:
+    roles = {"C": Role("log_c"), "epsilon": Role("epsilon")}
+    values = {"C": last.C, "epsilon": last.epsilon}
+    options = {"intercept": True}
+    return _sk_machine(last, prefix, steps, "regression", EpsilonInsensitive(), "C", roles, values, options)
+
+
+def _kernel_ridge(last, prefix, steps) -> Tunable:
+    # (K + alpha I) a = y is 1/2 |f|^2 + C sum r^2 with alpha = 1 / (2 C).
+    roles = {"alpha": Role("log_c", factor=0.5, sign=-1.0)}
+    options = {"intercept": False}
+    return _sk_machine(
+        last, prefix, steps, "regression", Squared(), "alpha", roles, {"alpha": last.alpha}, options
+    )
+
+
+BUILDERS: dict[type, Callable[[Any, str, Any], Tunable]] = {
+    KernelSVC: _ours("classification"),
+    KernelSVR: _ours("regression"),
+    SVC: _svc,
+    SVR: _svr,
+    KernelRidge: _kernel_ridge,
+}
+
+
+def slot_sizes(model: KernelModel, d: int) -> dict[str, int]:
+    """Number of values of every kernel hyper-parameter."""
+    return {name: part.stop - part.start for name, part in kernel_slots(model, d).items()}

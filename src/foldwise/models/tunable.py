@@ -1,0 +1,92 @@
+"""An estimator that can be tuned, as a search sees it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+from sklearn.base import BaseEstimator
+from sklearn.pipeline import Pipeline
+from sklearn.preprocessing import StandardScaler
+
+__all__ = ["Tunable"]
+
+
+@dataclass(eq=False)
+class Tunable:
+    """An estimator that can be tuned.
+
+    Attributes
+    ----------
+    estimator : the last step
+    prefix : "" or "<step>__", in front of its parameter names
+    steps : the earlier steps as a Pipeline, or None
+    task : "regression" or "classification"
+    build : callable(classes, d) -> LinearModel or KernelModel
+    default : names tuned when the user gives no space
+    kernel : the Kernel whose parameters are named ``kernel__...``, if any
+    refit_power : how a parameter scales when the final model sees ``f`` times the rows: multiplied by ``f^power``
+    """
+
+    estimator: BaseEstimator
+    prefix: str
+    steps: Pipeline | None
+    task: str
+    build: Callable[[Any, int], Any]
+    names: tuple[str, ...]
+    default: tuple[str, ...]
+    refit_power: Mapping[str, float] = field(default_factory=dict)
+    min_classes_error: str | None = None
+    kernel: Any = None
+
+    def standardize(self) -> tuple[bool, bool] | str | None:
+        """How the earlier steps act: None (there are none), a StandardScaler's two flags, or "general"."""
+        if self.steps is None:
+            return None
+        active = [step for _, step in self.steps.steps if step not in (None, "passthrough")]
+        if not active:
+            return None
+        if len(active) == 1 and type(active[0]) is StandardScaler:
+            return bool(active[0].with_mean), bool(active[0].with_std)
+        return "general"
+
+    def check_names(self, space: Mapping[str, Any]) -> dict[str, Any]:
+        """The space with the prefix taken off; an unknown name is an error that lists the valid ones."""
+        out = {}
+        for name, spec in space.items():
+            bare = name[len(self.prefix) :] if name.startswith(self.prefix) else name
+            if bare not in self.names and f"kernel__{bare}" in self.names:
+                bare = f"kernel__{bare}"
+            if not name.startswith(self.prefix) or bare not in self.names:
+                valid = ", ".join(self.prefix + n for n in self.names)
+                raise ValueError(
+                    f"unknown hyper-parameter {name!r} for {type(self.estimator).__name__}; it can tune: {valid}"
+                )
+            out[bare] = spec
+        return out
+
+    def export(self, params: Mapping[str, Any], classes: np.ndarray | None) -> dict[str, Any]:
+        """Parameters as the estimator takes them, with the prefix."""
+        out = {}
+        for name, value in params.items():
+            if name == "class_weight":
+                assert classes is not None
+                value = dict(zip(classes.tolist(), [1.0, *np.atleast_1d(value).tolist()], strict=True))
+            out[self.prefix + name] = value
+        return out
+
+    def configure(self, estimator: Any, params: Mapping[str, Any], classes: np.ndarray | None) -> Any:
+        """Give a copy of the whole estimator (pipeline included) these parameter values."""
+        plain = {name: value for name, value in params.items() if not name.startswith("kernel__")}
+        estimator.set_params(**self.export(plain, classes))
+        inner = {name.removeprefix("kernel__"): value for name, value in params.items() if name not in plain}
+        if inner:
+            kernel = self.kernel.with_parameters(inner)
+            estimator.set_params(**{f"{self.prefix}kernel": kernel})
+        return estimator
+
+    def rescaled(self, params: Mapping[str, Any], factor: float) -> dict[str, Any]:
+        """Parameters for a model trained on ``factor`` times the rows of a fold (kunapuli2008, section 2)."""
+        return {name: value * factor ** self.refit_power.get(name, 0.0) for name, value in params.items()}

@@ -1,0 +1,108 @@
+"""From arrays and a description of a kernel model to its training problems."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from itertools import combinations
+from typing import Any
+
+import numpy as np
+
+from foldwise.kernels import Kernel, Precomputed
+from foldwise.losses import Loss
+from foldwise.problems.assemble import Role, Rows, build_parameters, make_cells
+from foldwise.problems.dual import DualProblem
+from foldwise.problems.folds import Folds
+from foldwise.problems.kernel import KernelProblem
+from foldwise.space import Dimension, Space
+
+__all__ = ["KernelModel", "assemble_kernel", "kernel_slots", "one_vs_one"]
+
+
+@dataclass(frozen=True)
+class KernelModel:
+    """A kernel model as an optimisation problem.
+
+    Parameters
+    ----------
+    loss : Loss
+        Smooth losses are solved in representer form; Hinge and EpsilonInsensitive exactly, through their dual.
+    kernel : Kernel
+    roles, values, fit_intercept, class_weight, class_weight_rule
+        As in :class:`foldwise.problems.assemble.LinearModel`.
+    slot_names : mapping from hyper-parameter name to the kernel's own name for it
+    multiclass : {"ovr", "ovo"}
+    memory_limit : float
+        Bytes that kernel matrices may take.
+    """
+
+    loss: Loss
+    kernel: Kernel
+    roles: Mapping[str, Role]
+    values: Mapping[str, Any]
+    slot_names: Mapping[str, str]
+    fit_intercept: bool = True
+    class_weight: Any = None
+    class_weight_rule: str = "row"
+    multiclass: str = "ovr"
+    memory_limit: float = 8e9
+
+
+def kernel_slots(model: KernelModel, d: int) -> dict[str, slice]:
+    """Where each hyper-parameter's values stand among the kernel's parameters."""
+    where, first = {}, 0
+    for name, values in model.kernel.parameters(d).items():
+        where[name] = slice(first, first + values.size)
+        first += values.size
+    return {name: where[own] for name, own in model.slot_names.items()}
+
+
+def one_vs_one(rows: Rows) -> tuple[np.ndarray, np.ndarray]:
+    """Targets in {-1, +1} of every pair of classes, and which rows belong to the pair."""
+    assert rows.label is not None
+    pairs = list(combinations(range(len(rows.class_labels)), 2))
+    Y = np.stack([np.where(rows.label == first, 1.0, -1.0) for first, _ in pairs])
+    present = np.stack([(rows.label == first) | (rows.label == second) for first, second in pairs])
+    return Y, present
+
+
+def assemble_kernel(
+    model: KernelModel,
+    X: Any,
+    rows: Rows,
+    splits: Sequence[tuple[np.ndarray, np.ndarray]],
+    space: Space,
+    *,
+    dimensions: Mapping[str, Dimension] | None = None,
+    n_total: int | None = None,
+) -> KernelProblem:
+    """The training problems of all splits (times classes or pairs of classes) on one kernel matrix."""
+    dimensions = {} if dimensions is None else dimensions
+    n, d = X.shape
+    _check_memory(model, n)
+    X = np.asarray(X.toarray() if hasattr(X, "toarray") else X, float)
+    cells = make_cells(model, rows, dimensions, n)
+    folds = Folds.build(n, splits, cells.row) if splits else Folds.whole(n, cells.row)
+    order = folds.order
+    stored = rows.take(order)
+    Y, present = stored.Y, None
+    if model.multiclass == "ovo" and len(Y) > 1:
+        Y, present = one_vs_one(stored)
+    slots = kernel_slots(model, d)
+    K, T = len(Y), folds.n_splits
+    parameters = build_parameters(model, stored, folds, cells, dimensions, space, (K, T, 0, slots))
+    part = X[np.ix_(order, order)] if isinstance(model.kernel, Precomputed) else X[order]
+    form = DualProblem if model.loss.polyhedral else KernelProblem
+    pairs = model.kernel.pairs(part)
+    return form(pairs, Y, folds, model.loss, parameters, model.fit_intercept, stored.weight, n_total, present)
+
+
+def _check_memory(model: KernelModel, n: int) -> None:
+    matrices = 2 + 2 * len(getattr(model.kernel, "kernels", ()))
+    needed = 8.0 * n * n * matrices
+    if needed > model.memory_limit:
+        raise ValueError(
+            f"kernel matrices of {n} rows need {needed / 1e9:.1f} GB, above the limit of "
+            f"{model.memory_limit / 1e9:.1f} GB; use fewer rows, a linear model, or raise memory_limit"
+        )

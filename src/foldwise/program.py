@@ -1,0 +1,275 @@
+"""From an estimator, data and folds to the bilevel program of their cross-validation, and where to start on it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import numpy as np
+import scipy.sparse as sp
+from sklearn.base import clone
+from sklearn.utils import _safe_indexing
+from sklearn.utils.validation import check_array
+
+from foldwise.bilevel import Bilevel
+from foldwise.estimators.kernel import kernel_solver
+from foldwise.losses import Loss
+from foldwise.models import Tunable
+from foldwise.models.kernel import kernel_dimension, kernel_start, slot_sizes
+from foldwise.models.linear import default_dimension
+from foldwise.optimizers.starts import default_starts
+from foldwise.problems.assemble import Rows, assemble, make_space
+from foldwise.problems.assemble_kernel import KernelModel, assemble_kernel
+from foldwise.solvers.newton import Newton
+from foldwise.space import Dimension, Space, as_dimension
+
+__all__ = ["Program", "build_program", "training_mass"]
+
+Splits = Sequence[tuple[np.ndarray, np.ndarray]]
+
+
+@dataclass(eq=False)
+class Program:
+    """A bilevel program and what its start depends on.
+
+    ``tied`` is the same program with the widths of all features tied, for a first, isotropic search.
+    """
+
+    bilevel: Bilevel
+    model: Any
+    X: Any
+    tied: Bilevel | None = None
+    _values: dict[str, Any] = field(default_factory=dict)
+    _candidates: list[dict[str, Any]] = field(default_factory=list)
+
+    def starts(self, count: int, rng: np.random.Generator) -> list[np.ndarray]:
+        """Starting points."""
+        space = self.bilevel.space
+        if not isinstance(self.model, KernelModel):
+            return default_starts(self.bilevel, count, rng)
+        out = [self._theta(space, self._values)]
+        while len(out) < count:
+            out.append(rng.uniform(space.lower, space.upper))
+        return out
+
+    def candidates(self, space: Space) -> list[np.ndarray]:
+        """Points to look at before the first start."""
+        return [self._theta(space, values) for values in self._candidates]
+
+    def _theta(self, space: Space, values: Mapping[str, Any]) -> np.ndarray:
+        kinds = self.bilevel.problems[0].parameters.kinds
+        tubes = {
+            name: 0.1 * float(np.mean(b.upper)) for b in space.blocks if kinds[(name := b.name)] == "epsilon"
+        }
+        return space.theta(
+            {**tubes, **{name: value for name, value in values.items() if name in space.slices}}
+        )
+
+
+def build_program(
+    tunable: Tunable,
+    X: Any,
+    rows: Rows,
+    classes: np.ndarray | None,
+    splits: Splits,
+    criterion: Loss,
+    spec: Any,
+    feature_names: Sequence[str] | None,
+    shrinkage: float | None,
+) -> Program:
+    """The bilevel program of these folds.
+
+    ``spec`` is the user's space (or None); ``shrinkage`` the strength of the penalty on the spread of per-feature
+    kernel widths (None: the default).
+    """
+    how = tunable.standardize()
+    probe = tunable.build(classes, _width(X))
+    kernel = isinstance(probe, KernelModel)
+    if isinstance(how, tuple) and (kernel or (how[0] and not probe.fit_intercept)):
+        how = "general"  # the shortcut for a StandardScaler needs a linear model with an intercept
+    folds = _transform(tunable, X, rows, splits) if how == "general" else None
+    first = X if folds is None else folds[0][0]
+    d = first.shape[1]
+    model = tunable.build(classes, d) if d != _width(X) else probe
+    dimensions = _dimensions(tunable, model, first, rows, splits, how, spec)
+    names = (
+        feature_names
+        if feature_names is not None and len(feature_names) == d
+        else [f"x{i}" for i in range(d)]
+    )
+
+    def bilevel(dims: Mapping[str, Dimension]) -> Bilevel:
+        space = make_space(dims, rows, names, _labels(model, d, names))
+        if not kernel:
+            problems = _linear_problems(model, X, rows, splits, folds, space, dims, how)
+            return Bilevel(problems, criterion, space, Newton())
+        problems = _kernel_problems(model, X, rows, splits, folds, space, dims)
+        prior = _spread_penalty(space, dims, len(rows.Y[0]), shrinkage)
+        return Bilevel(problems, criterion, space, kernel_solver(model.loss, 1e-9, 100), prior)
+
+    program = Program(bilevel(dimensions), model, first)
+    if kernel:
+        dense = np.asarray(first.toarray() if sp.issparse(first) else first, float)
+        program._values, program._candidates = kernel_start(model, dense, set(dimensions))
+        wide = {
+            n: s for n, s in slot_sizes(model, d).items() if n in dimensions and s > 1 and n.endswith("gamma")
+        }
+        if wide:
+            program.tied = bilevel(
+                {n: replace(dim, tie=[0] * wide[n]) if n in wide else dim for n, dim in dimensions.items()}
+            )
+    return program
+
+
+def _width(X: Any) -> int:
+    return X.shape[1] if hasattr(X, "shape") and len(X.shape) == 2 else 1
+
+
+def _labels(model: Any, d: int, names: Sequence[str]) -> dict[str, Sequence[Any]]:
+    """Names of the entries of kernel hyper-parameters with several values."""
+    if not isinstance(model, KernelModel):
+        return {}
+    sizes = slot_sizes(model, d)
+    return {name: names if size == d else range(size) for name, size in sizes.items() if size > 1}
+
+
+def _linear_problems(model, X, rows, splits, folds, space, dimensions, how) -> list:
+    if folds is None:
+        flags = how if isinstance(how, tuple) else None
+        return [assemble(model, X, rows, splits, space, dimensions=dimensions, standardize=flags)]
+    total = len(splits) * len(rows.Y)
+    return [
+        assemble(model, part, part_rows, [split], space, dimensions=dimensions, n_total=total)
+        for part, part_rows, split in folds
+    ]
+
+
+def _kernel_problems(model: KernelModel, X, rows, splits, folds, space, dimensions) -> list:
+    if folds is None:
+        return [assemble_kernel(model, X, rows, splits, space, dimensions=dimensions)]
+    K = len(rows.Y)
+    targets = K * (K - 1) // 2 if model.multiclass == "ovo" and K > 1 else K
+    return [
+        assemble_kernel(
+            model, part, part_rows, [split], space, dimensions=dimensions, n_total=len(splits) * targets
+        )
+        for part, part_rows, split in folds
+    ]
+
+
+def _dimensions(tunable, model, X, rows, splits, how, user) -> dict[str, Dimension]:
+    """The user's dimensions, with bounds from the data where none were given."""
+    if user is None:
+        spec: dict[str, Any] = dict.fromkeys(tunable.default)
+    else:
+        spec = tunable.check_names(user if isinstance(user, Mapping) else dict.fromkeys(user))
+    if not spec:
+        raise ValueError("the space is empty; name at least one hyper-parameter, or leave space=None")
+    kernel = isinstance(model, KernelModel)
+    second, spread = _moments(X, rows, splits, isinstance(how, tuple) and how[1], model.fit_intercept)
+    dense = np.asarray(X.toarray() if sp.issparse(X) else X, float) if kernel else None
+    sizes = slot_sizes(model, X.shape[1]) if kernel else {}
+    out = {}
+    for name, entry in spec.items():
+        if entry is not None and not isinstance(entry, str):
+            dimension = as_dimension(name, entry)
+        elif kernel:
+            assert dense is not None
+            dimension = kernel_dimension(name, model, dense, spread, rows.group is not None)
+        else:
+            dimension = default_dimension(name, model, entry, second, spread, rows.group is not None)
+        if name == "class_weight" and dimension.per is None:
+            dimension = replace(dimension, per="class")
+        if sizes.get(name, 1) > 1 and dimension.per is None:
+            dimension = replace(dimension, per="feature")
+        if dimension.per not in model.roles[name].per:
+            allowed = ", ".join(repr(per) for per in model.roles[name].per)
+            raise ValueError(f"{name!r} cannot be tuned per {dimension.per}; per may be {allowed}")
+        out[name] = dimension
+    for pair in (("C", "lam"), ("C", "kernel__weights")):
+        if all(name in out for name in pair):
+            raise ValueError(
+                f"{pair[0]} and {pair[1]} scale each other: doubling both changes nothing. Tune one of them"
+            )
+    return out
+
+
+def _transform(tunable: Tunable, X, rows: Rows, splits: Splits) -> list:
+    """The earlier steps fitted on each split's training rows and applied to all its rows."""
+    y = rows.Y[0] if rows.label is None else np.asarray(rows.class_labels)[rows.label]
+    out = []
+    for train, validation in splits:
+        steps: Any = clone(tunable.steps)
+        head = steps.fit_transform(_safe_indexing(X, train), y[train])
+        tail = steps.transform(_safe_indexing(X, validation))
+        stacked = (
+            sp.vstack([head, tail]).tocsr()
+            if sp.issparse(head)
+            else np.vstack([np.asarray(head), np.asarray(tail)])
+        )
+        part = check_array(stacked, accept_sparse="csr", dtype=float)
+        index = np.concatenate([train, validation])
+        split = np.arange(len(train)), np.arange(len(train), len(index))
+        out.append((part, rows.take(index), split))
+    widths = {part.shape[1] for part, _, _ in out}
+    if len(widths) > 1:
+        raise ValueError(
+            f"the pipeline gives {sorted(widths)} columns in different folds; it must give the same"
+        )
+    return out
+
+
+def training_mass(rows: Rows, splits: Splits) -> float:
+    """Mean total weight of a training set."""
+    return float(
+        np.mean([len(train) if rows.weight is None else rows.weight[train].sum() for train, _ in splits])
+    )
+
+
+def _moments(X, rows: Rows, splits: Splits, standardized: bool, centred: bool) -> tuple[np.ndarray, float]:
+    """Typical sum of squares of each column over a training set, and the spread of the target."""
+    n = X.shape[0]
+    step = max(1, n // 2000)
+    weight = np.ones(len(rows.Y[0])) if rows.weight is None else rows.weight
+    y = rows.Y[0]
+    spread = np.sqrt(np.average((y - np.average(y, weights=weight)) ** 2, weights=weight))
+    if len(weight) != n:  # the rows of one fold only
+        weight = np.ones(n)
+    sample = X[::step]
+    share = weight[::step] / max(weight[::step].sum(), np.finfo(float).tiny)
+    if standardized:
+        mean_square = np.ones(X.shape[1])
+    elif sp.issparse(X):
+        mean_square = np.asarray(sample.multiply(sample).T @ share).ravel()
+    else:
+        mean_square = share @ (sample - (share @ sample if centred else 0.0)) ** 2
+    return mean_square * training_mass(rows, splits), float(spread)
+
+
+SHRINKAGE = 0.5
+"""Default strength of the penalty on the spread of per-feature widths."""
+
+
+def _spread_penalty(space: Space, dimensions: Mapping[str, Dimension], n: int, strength: float | None):
+    """``kappa / (2 n) ||log gamma - mean||^2`` for every block of several widths; None when there is none."""
+    kappa = SHRINKAGE if strength is None else float(strength)
+    blocks = [
+        space.slices[block.name]
+        for block in space.blocks
+        if block.size > 1 and block.name.endswith("gamma") and dimensions[block.name].scale == "log"
+    ]
+    if not blocks or kappa == 0:
+        return None
+
+    def prior(theta: np.ndarray) -> tuple[float, np.ndarray, np.ndarray]:
+        value, gradient, hessian = 0.0, np.zeros(len(theta)), np.zeros((len(theta), len(theta)))
+        for part in blocks:
+            gap = theta[part] - theta[part].mean()
+            value += 0.5 * kappa / n * float(gap @ gap)
+            gradient[part] = kappa / n * gap
+            size = part.stop - part.start
+            hessian[part, part] = kappa / n * (np.eye(size) - 1.0 / size)
+        return value, gradient, hessian
+
+    return prior
