@@ -319,9 +319,6 @@ def test_the_window_sees_the_corners_of_the_criterion(loss, criterion, seed):
     assert here.hessian[0, 0] == pytest.approx(change, rel=0.25)
 
 
-@pytest.mark.xfail(
-    reason="kinks of a tube of width zero are listed although there are none", raises=AssertionError
-)
 def test_a_closed_tube_has_the_hessian_of_least_squares():
     closed, theta = small_bilevel(SquaredEpsilonInsensitive(0.0), Squared(), {"C": C})
     plain, _ = small_bilevel(Squared(), Squared(), {"C": C})

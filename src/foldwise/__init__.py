@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING, Any
 from foldwise.version import __version__
 
 if TYPE_CHECKING:
-    from foldwise.estimators import LinearSVC, LinearSVR
+    from foldwise.estimators import KernelSVC, KernelSVR, LinearSVC, LinearSVR
+    from foldwise.kernels import RBF, AdditiveChi2, ExpChi2, Linear, Polynomial, Precomputed, Sum
     from foldwise.losses import (
         Absolute,
         EpsilonInsensitive,
@@ -31,7 +32,8 @@ if TYPE_CHECKING:
     from foldwise.space import Lin, Log
 
 _HOMES = {
-    "estimators": ("LinearSVC", "LinearSVR"),
+    "estimators": ("KernelSVC", "KernelSVR", "LinearSVC", "LinearSVR"),
+    "kernels": ("RBF", "AdditiveChi2", "ExpChi2", "Linear", "Polynomial", "Precomputed", "Sum"),
     "losses": (
         "Absolute",
         "EpsilonInsensitive",
@@ -53,24 +55,33 @@ _HOMES = {
 _HOME = {name: home for home, names in _HOMES.items() for name in names}
 
 __all__ = [
+    "RBF",
     "Absolute",
+    "AdditiveChi2",
     "BilevelSearchCV",
     "EpsilonInsensitive",
+    "ExpChi2",
     "Hinge",
     "Huber",
+    "KernelSVC",
+    "KernelSVR",
     "Lin",
+    "Linear",
     "LinearSVC",
     "LinearSVR",
     "Log",
     "Logistic",
     "Misclassification",
     "ModifiedLogHinge",
+    "Polynomial",
+    "Precomputed",
     "QuarticHinge",
     "Result",
     "SmoothMisclassification",
     "Squared",
     "SquaredEpsilonInsensitive",
     "SquaredHinge",
+    "Sum",
     "__version__",
 ]
 

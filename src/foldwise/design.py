@@ -120,6 +120,12 @@ class Design:
             return root.T @ root
         return block.T @ (block * weight[:, None])
 
+    def row_norms(self) -> np.ndarray:
+        """Euclidean norm of every stored row."""
+        if self.is_dense:
+            return np.sqrt(np.einsum("ij,ij->i", self.array, self.array))
+        return np.sqrt(np.asarray(self.array.multiply(self.array).sum(axis=1)).ravel())
+
     def to_user(self, W: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """Coefficients and intercepts on the user's columns, for stored-column models ``W``."""
         coef = W[:, : self.n_features] / self.scale

@@ -111,6 +111,8 @@ class LinearProblem:
             self.validation_weight.append(v / (total * (n_total or self.n_tasks)) if len(v) else v)
         mass = [np.bincount(folds.cell, self.weight * train, folds.n_cells) for train in folds.train]
         self.training_mass = np.tile(np.stack(mass), (self.n_targets, 1))
+        lengths = self.weight * design.row_norms()
+        self._terms = np.stack([np.bincount(folds.cell, lengths * np.abs(y), folds.n_cells) for y in Y])
         self._grams: np.ndarray | None = None
         self.curvature = make_curvature(self)
 
@@ -265,8 +267,19 @@ class LinearProblem:
         tasks = np.arange(self.n_tasks)
         pull = self.loss_grad(point.W, point.par)
         push = self.penalty.times(self.diagonal(point.par), point.W, tasks)
-        scale = np.linalg.norm(pull, axis=1) + np.linalg.norm(push, axis=1)
-        return np.linalg.norm(pull + push, axis=1) / np.maximum(scale, np.finfo(float).tiny)
+        return np.linalg.norm(pull + push, axis=1) / self.gradient_size(pull, push, point.par, tasks)
+
+    def gradient_size(
+        self, pull: np.ndarray, push: np.ndarray, par: Canonical, tasks: np.ndarray
+    ) -> np.ndarray:
+        """What a gradient ``pull + push`` (loss, penalty) is compared with: the norms of the two parts.
+
+        A millionth of the rows' terms, as large as they are before they cancel in ``pull``, keeps the comparison
+        meaningful where the solution is zero and both parts vanish.
+        """
+        terms = np.sum(par.c[tasks] * self._terms[self.target[tasks]], axis=1)
+        size = np.linalg.norm(pull, axis=1) + np.linalg.norm(push, axis=1) + 1e-6 * terms
+        return np.maximum(size, np.finfo(float).tiny)
 
     def cross(self, point: Point) -> np.ndarray:
         """``d2E_m/dw dtheta``: shape (tasks, columns, p)."""
@@ -377,6 +390,8 @@ class LinearProblem:
         along ``theta`` is a density at ``t = 0``. Beyond ``DENSITY_ROWS`` rows a regular subsample estimates it.
         """
         out = np.zeros((J.shape[1], J.shape[1]))
+        if not self.parameters.tunes["epsilon"] and not np.any(getattr(loss, "epsilon", 1.0)):
+            return out  # a tube of fixed width zero has no kink
         width = window * self._spread(z[0], y[0]) if self.loss.task == "regression" else window
         for distance, direction, jump in loss.kinks(z, y):
             rows = np.flatnonzero((np.abs(distance[0]) < width) & (factor > 0))

@@ -37,7 +37,7 @@ class Fista:
         x, y, tau = W.copy(), W.copy(), 1.0
         f_y, g_y = _smooth(problem, y, par, diagonal)
         M = np.maximum(np.linalg.norm(g_y, axis=1), 1.0)
-        steps, done = 0, self._finished(g_y, diagonal * y)
+        steps, done = 0, self._finished(problem, par, g_y, diagonal * y)
         while steps < self.max_iter and not done.all():
             # 1. Backtracking: the smallest M on the list for which the model at y lies above f at the prox point.
             while True:
@@ -52,7 +52,7 @@ class Fista:
             # 2. Extrapolation; restart where the momentum points uphill, which the thesis's form lacks. Finished
             # tasks stay where they are: without backtracking a further step could leave the solution.
             p = np.where(done[:, None], x, p)
-            done |= self._finished(g_p, diagonal * p)
+            done |= self._finished(problem, par, g_p, diagonal * p)
             tau_next = 0.5 * (1.0 + np.sqrt(1.0 + 4.0 * tau * tau))
             uphill = np.sum((y - p) * (p - x), axis=1) > 0
             momentum = np.where(uphill, 0.0, (tau - 1.0) / tau_next)
@@ -64,9 +64,9 @@ class Fista:
         point.converged[:] = done
         return point
 
-    def _finished(self, pull, push):
-        size = np.linalg.norm(pull, axis=1) + np.linalg.norm(push, axis=1)
-        return np.linalg.norm(pull + push, axis=1) <= self.tol * np.maximum(size, np.finfo(float).tiny)
+    def _finished(self, problem, par, pull, push):
+        size = problem.gradient_size(pull, push, par, np.arange(problem.n_tasks))
+        return np.linalg.norm(pull + push, axis=1) <= self.tol * size
 
 
 def _smooth(problem, W, par, diagonal):

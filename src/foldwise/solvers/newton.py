@@ -94,8 +94,7 @@ def _gradient(problem, W, par, diagonal, c, tasks):
     """Gradient of the tasks, and the size of the parts that cancel in it."""
     pull = np.matmul(c[tasks][:, None, :], problem.curvature.phi(W, par, tasks))[:, 0]
     push = problem.penalty.times(diagonal, W, tasks)
-    size = np.linalg.norm(pull, axis=1) + np.linalg.norm(push, axis=1)
-    return pull + push, np.maximum(size, np.finfo(float).tiny)
+    return pull + push, problem.gradient_size(pull, push, par, tasks)
 
 
 def _line_search(problem, par, m, w, step, z, dz, diagonal, rounds: int = 40) -> float:
