@@ -199,3 +199,23 @@ def test_printed_sign_of_equation_27_turns_the_derivative():
     again = try_method(IMPGRAD, "multiSVR", data, 100, 0)
     assert printed.objective > right.objective
     assert again.objective == right.objective
+
+
+def test_methods_are_compared_on_the_splits_that_they_share(capsys):
+    from papers.moore2011 import tables
+    from papers.moore2011.methods import METHODS, MODELS, Outcome
+
+    runs = [
+        Outcome(100, split, method, model, 1.0 + split, 0.1, 3, 2.0, [1.0] * 5, [0.0] * 5)
+        for method in METHODS
+        for model in MODELS
+        for split in range(tables.n_splits(method, model, 100, quick=False))
+    ]
+    tables.remarks(runs, quick=False)
+    assert "n = 100: 2.000 and 2.000" in " ".join(capsys.readouterr().out.split())
+    rows = tables.summary("table3", runs)
+    assert len(rows) == 28 + 2
+    own = {(row["method"], row["model"]): row for row in rows if row["n"] == 100}
+    assert own["NEWTON (ours)", "SVR"]["ours_splits"] == 10
+    assert own["GRID COARSE", "multiSVR"]["ours_splits"] == 3
+    assert "ours_splits" not in own["PBP", "SVR"]

@@ -19,6 +19,8 @@ from papers.moore2011.tables import outcomes, statement, summary
 
 __all__ = ["figure6", "figure7", "figure8", "figure9"]
 
+COLOURS = {"GRID FINE": "C4", "GRID COARSE": "C0", IMPGRAD: "C1", "PBP": "C2", NEWTON: "C3"}
+
 
 def series(rows: Sequence[dict[str, Any]], quantity: str) -> dict[str, list[tuple[float, float, float]]]:
     """Points (n, mean, sd) of every method for one column of the multiSVR rows."""
@@ -34,7 +36,7 @@ def draw(axes: Any, lines: dict[str, list[tuple[float, float, float]]], heading:
     """One panel with error bars."""
     for name, points in lines.items():
         n, mean, sd = np.array(points).T
-        axes.errorbar(n, mean, yerr=sd, marker="o", markersize=3, capsize=2, label=name)
+        axes.errorbar(n, mean, yerr=sd, marker="o", markersize=3, capsize=2, label=name, color=COLOURS[name])
     axes.set(title=heading, xlabel=x, ylabel=y)
     axes.legend(fontsize="small")
 
