@@ -89,7 +89,7 @@ def curvatures(problem):
 @pytest.mark.parametrize("loss", LOSSES, ids=repr)
 def test_every_curvature_gives_the_same(loss, options):
     _, problem, theta = grouped(loss, **options)
-    rng = np.random.default_rng(0)
+    U = np.random.default_rng(0).normal(size=problem.start().shape)
     par, tasks = problem.parameters(theta), np.arange(problem.n_tasks)
     found = {}
     for kind in curvatures(problem):
@@ -99,7 +99,6 @@ def test_every_curvature_gives_the_same(loss, options):
             W = draws.normal(size=problem.start().shape)
             Z = problem.design.decisions(W)
             state.refresh(Z, par, tasks)
-        U = rng.normal(size=W.shape) if not found else U
         rhs = np.stack([U, W], axis=2)
         some = tasks[::2]
         parts = {
@@ -198,7 +197,7 @@ def test_flips_of_a_subset_of_tasks():
 def test_an_old_evaluation_can_still_be_differentiated():
     """Problems keep one state; derivatives of an earlier point bring it back."""
     for loss in (SquaredEpsilonInsensitive(), Logistic()):
-        bilevel, problem, theta = grouped(loss)
+        bilevel, _, theta = grouped(loss)
         wanted = bilevel.differentiate(bilevel.evaluate(theta), order=2)
         early = bilevel.evaluate(theta)
         bilevel.evaluate(theta + 0.5)
@@ -209,7 +208,7 @@ def test_an_old_evaluation_can_still_be_differentiated():
 
 def test_when_no_row_is_active_the_intercept_stays():
     """A tube wider than the data: the Hessian is singular in the intercept, the answer is zero weights."""
-    bilevel, theta = small_bilevel(SquaredEpsilonInsensitive(), Squared(), {"epsilon": Lin(0, 1e6)})
+    bilevel, _ = small_bilevel(SquaredEpsilonInsensitive(), Squared(), {"epsilon": Lin(0, 1e6)})
     evaluation = bilevel.differentiate(bilevel.evaluate(np.array([1e5])), order=2)
     assert evaluation.converged
     np.testing.assert_array_equal(evaluation.points[0].W, 0.0)

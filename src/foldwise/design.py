@@ -5,6 +5,8 @@ Nothing else in the package touches X. A dense array and a CSR matrix serve thro
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import scipy.sparse as sp
 
@@ -124,7 +126,8 @@ class Design:
         """Euclidean norm of every stored row."""
         if self.is_dense:
             return np.sqrt(np.einsum("ij,ij->i", self.array, self.array))
-        return np.sqrt(np.asarray(self.array.multiply(self.array).sum(axis=1)).ravel())
+        rows: Any = self.array
+        return np.sqrt(np.asarray(rows.multiply(rows).sum(axis=1)).ravel())
 
     def to_user(self, W: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """Coefficients and intercepts on the user's columns, for stored-column models ``W``."""

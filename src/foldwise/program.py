@@ -106,7 +106,7 @@ def build_program(
             return Bilevel(problems, criterion, space, Newton())
         problems = _kernel_problems(model, X, rows, splits, folds, space, dims)
         prior = _spread_penalty(space, dims, len(rows.Y[0]), shrinkage)
-        return Bilevel(problems, criterion, space, kernel_solver(model.loss, 1e-9, 100), prior)
+        return Bilevel(problems, criterion, space, kernel_solver(model.loss, 1e-7, 100), prior)
 
     program = Program(bilevel(dimensions), model, first)
     if kernel:

@@ -16,7 +16,7 @@ from scipy.linalg.lapack import dpotrf
 
 from foldwise.losses import EpsilonInsensitive, Hinge, Loss
 from foldwise.problems.folds import Folds
-from foldwise.problems.kernel import ActiveSystem, KernelPoint, KernelProblem
+from foldwise.problems.kernel import ActiveSystem, KernelPoint, KernelProblem, submatrix
 from foldwise.problems.parameters import Canonical, ParameterMap
 
 __all__ = ["DualProblem", "FreeSystem"]
@@ -28,7 +28,7 @@ class FreeSystem(ActiveSystem):
     @classmethod
     def build(cls, K: np.ndarray, rows: np.ndarray, D: Any, intercept: bool) -> FreeSystem:
         """Factor the free rows' kernel matrix; duplicate rows get a vanishing ridge. ``D`` is not used."""
-        H = K[np.ix_(rows, rows)]
+        H = submatrix(K, rows)
         ridge = 1e-12 * max(float(np.trace(H)) / max(len(rows), 1), np.finfo(float).tiny)
         info = 1
         while len(rows) and info != 0:
@@ -81,6 +81,14 @@ class DualProblem(KernelProblem):
         if self.loss.task == "classification":
             return y
         return y - np.sign(alpha) * self.by_row(par.epsilon)
+
+    def systems(self, point: KernelPoint) -> list:
+        """The factored system of every task's free rows; built once."""
+        if not point.systems:
+            K = self.matrix(point.theta, point.par)
+            free, _ = self.kinds(point.alpha, point.par)
+            point.systems = [FreeSystem.build(K, np.flatnonzero(row), None, self.intercept) for row in free]
+        return point.systems
 
     def direct(self, point: KernelPoint) -> tuple[np.ndarray | None, np.ndarray | None]:
         """Rows at their bound move with it; free rows of a tube move with its width."""

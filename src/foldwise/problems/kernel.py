@@ -29,6 +29,14 @@ from foldwise.problems.parameters import Canonical, ParameterMap
 __all__ = ["ActiveSystem", "KernelPoint", "KernelProblem"]
 
 
+def submatrix(K: np.ndarray, rows: np.ndarray) -> np.ndarray:
+    """A copy of ``K`` on these rows and columns; a slice where they are contiguous."""
+    if len(rows) and rows[-1] - rows[0] + 1 == len(rows):
+        part = slice(int(rows[0]), int(rows[-1]) + 1)
+        return K[part, part].copy()
+    return K.take(rows, axis=0).take(rows, axis=1)
+
+
 @dataclass(eq=False)
 class ActiveSystem:
     """``(I + D^1/2 K_QQ D^1/2)`` of one task, factored; with or without the border of a free intercept."""
@@ -43,7 +51,9 @@ class ActiveSystem:
     def build(cls, K: np.ndarray, rows: np.ndarray, D: np.ndarray, intercept: bool) -> ActiveSystem:
         """Factor the system of the rows with curvature ``D``."""
         root = np.sqrt(D)
-        H = K[np.ix_(rows, rows)] * np.outer(root, root)
+        H = submatrix(K, rows)
+        H *= root[:, None]
+        H *= root
         H.flat[:: len(rows) + 1] += 1.0
         factor, info = dpotrf(H, lower=1, clean=0) if len(rows) else (H, 0)
         if info != 0:
@@ -74,18 +84,17 @@ class ActiveSystem:
 
 @dataclass(eq=False)
 class KernelPoint:
-    """Solutions of all tasks at one ``theta``: coefficients, decisions on all rows, factored systems."""
+    """Solutions of all tasks at one ``theta``: coefficients and decisions on all rows."""
 
     theta: np.ndarray
     par: Canonical
     W: np.ndarray
     Z: np.ndarray
     alpha: np.ndarray
-    systems: list
     converged: np.ndarray
     steps: int
-    stamp: int
-    extra: dict = field(default_factory=dict)
+    systems: list = field(default_factory=list)
+    """The factored systems of the derivatives; filled in when the first derivative is asked for."""
 
 
 class KernelProblem:
@@ -133,7 +142,6 @@ class KernelProblem:
                     "a validation fold has no positive sample weight; use other folds or weights"
                 )
             self.validation_weight.append(v / (v.sum() * (n_total or self.n_tasks)) if len(v) else v)
-        self.stamp = 0
         self.K: np.ndarray | None = None
         self._theta: np.ndarray | None = None
 
@@ -166,7 +174,6 @@ class KernelProblem:
         if self.K is None or self._theta is None or not np.array_equal(self._theta, theta):
             self.K = self.pairs.value(par.log_kernel[0])
             self._theta = np.array(theta)
-            self.stamp += 1
         return self.K
 
     def strength(self, par: Canonical) -> np.ndarray:
@@ -205,6 +212,16 @@ class KernelProblem:
         """The point itself: the kernel matrix is formed anew when a derivative needs it."""
         return point
 
+    def systems(self, point: KernelPoint) -> list:
+        """The factored system of every task at its solution; built once."""
+        if not point.systems:
+            K, c = self.matrix(point.theta, point.par), self.strength(point.par)
+            bends = self.loss_at(point.par).hess(point.Z, self.targets()) * c
+            for m in range(self.n_tasks):
+                rows = np.flatnonzero(bends[m] > 1e-14 * c[m].max())
+                point.systems.append(ActiveSystem.build(K, rows, bends[m][rows], self.intercept))
+        return point.systems
+
     def adjoint(self, point: KernelPoint, slopes) -> np.ndarray:
         """Adjoints ``a`` (tasks, n + 1) from the criterion's slopes: a list of (task, rows, dF/dz on these rows).
 
@@ -216,7 +233,7 @@ class KernelProblem:
         for m, rows, g in slopes:
             out[m, :-1][rows] = g
         P = out[:, :-1] @ K
-        for m, system in enumerate(point.systems):
+        for m, system in enumerate(self.systems(point)):
             Du, kappa = system.solve(P[m][system.rows], float(out[m, :-1].sum()))
             out[m, system.rows] = -Du
             out[m, -1] = kappa
@@ -265,7 +282,7 @@ class KernelProblem:
         changes = None
         if self.parameters.tunes["log_kernel"]:
             changes = self.pairs.apply(np.ascontiguousarray(point.alpha.T))
-        for m, system in enumerate(point.systems):
+        for m, system in enumerate(self.systems(point)):
             r = np.zeros((self.n_rows, p)) if direct is None else K @ direct[m]
             if changes is not None:
                 r += changes[:, :, m].T @ par.d_log_kernel[0]

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from foldwise.problems.dual import DualProblem, FreeSystem
-from foldwise.problems.kernel import KernelPoint
+from foldwise.problems.kernel import KernelPoint, submatrix
 
 __all__ = ["LibSvm"]
 
@@ -46,12 +46,8 @@ class LibSvm:
             rows = np.flatnonzero(c[m] > 0)
             alpha[m, rows], b[m], converged[m] = self._fit(problem, par, K, c[m], m, rows)
         alpha, b = polish(problem, par, K, c, alpha, b)
-        free, _ = problem.kinds(alpha, par)
-        systems = [FreeSystem.build(K, np.flatnonzero(free[m]), None, problem.intercept) for m in range(M)]
         Z = alpha @ K + b[:, None]
-        return KernelPoint(
-            theta, par, np.column_stack([Z, b]), Z, alpha, systems, converged, M, problem.stamp
-        )
+        return KernelPoint(theta, par, np.column_stack([Z, b]), Z, alpha, converged, M)
 
     def _fit(self, problem: DualProblem, par, K, c, m: int, rows: np.ndarray):
         from sklearn.exceptions import ConvergenceWarning
@@ -72,7 +68,7 @@ class LibSvm:
             machine = SVR(epsilon=float(epsilon[0]), **options)
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", ConvergenceWarning)
-            machine.fit(K[np.ix_(rows, rows)], y, sample_weight=c[rows])
+            machine.fit(submatrix(K, rows), y, sample_weight=c[rows])
         out = np.zeros(len(rows))
         sign = 1.0
         if problem.loss.task == "classification":

@@ -37,10 +37,8 @@ class RepresenterNewton:
         M, n = problem.n_tasks, problem.n_rows
         # 1. The first step starts from any decisions; its end is a consistent point (alpha, b, z).
         Z, b = W[:, :-1].copy(), W[:, -1].copy()
-        alpha, systems = np.zeros((M, n)), [None] * M
         live, steps = np.arange(M), 0
-        target_alpha, target_b = self._step(problem, K, loss, y, c, Z, b, live, systems)
-        alpha[:], b[:] = target_alpha, target_b
+        alpha, b = self._step(problem, K, loss, y, c, Z, b, live)
         Z = alpha @ K + b[:, None]
         while True:
             # 2. Which tasks are finished?
@@ -53,7 +51,7 @@ class RepresenterNewton:
             if not len(live) or steps > self.max_iter:
                 break
             # 3. A Newton step of the others, cut where it overshoots.
-            new_alpha, new_b = self._step(problem, K, loss, y, c, Z, b, live, systems)
+            new_alpha, new_b = self._step(problem, K, loss, y, c, Z, b, live)
             d_alpha, d_b = new_alpha - alpha[live], new_b - b[live]
             dZ = d_alpha @ K + d_b[:, None]
             for i, m in enumerate(live):
@@ -65,42 +63,26 @@ class RepresenterNewton:
         Z = alpha @ K + b[:, None]
         converged = np.ones(M, dtype=bool)
         converged[live] = False
-        return finish(problem, theta, alpha, b, Z, converged, steps)
+        return KernelPoint(theta, par, np.column_stack([Z, b]), Z, alpha, converged, steps)
 
-    def _step(self, problem, K, loss, y, c, Z, b, live, systems):
+    def _step(self, problem, K, loss, y, c, Z, b, live):
         """End points ``(alpha, b)`` of the Newton steps of the live tasks."""
-        slopes, bends = loss.grad(Z, y) * c, loss.hess(Z, y) * c
-        alpha0 = -slopes
-        reach = alpha0[live] @ K
-        out, intercepts = alpha0[live].copy(), np.zeros(len(live))
+        bends = (loss.hess(Z, y) * c)[live]
+        out = -(loss.grad(Z, y) * c)[live]
+        bends[bends <= 1e-14 * c[live].max(axis=1, keepdims=True)] = 0.0
+        # alpha = out - D (z_new - z): the part out + D z is known, and so is its reach.
+        known = out + bends * Z[live]
+        reach, intercepts = known @ K, np.zeros(len(live))
         for i, m in enumerate(live):
-            rows = np.flatnonzero(bends[m] > 1e-14 * c[m].max())
-            D = bends[m][rows]
-            system = ActiveSystem.build(K, rows, D, problem.intercept)
-            systems[m] = system
+            rows = np.flatnonzero(bends[i])
+            system = ActiveSystem.build(K, rows, bends[i][rows], problem.intercept)
             if problem.intercept and system.mass <= 1e-12 * c[m].sum():
                 # No curvature: the intercept takes a step of the size of the mean slope.
-                intercepts[i] = b[m] + alpha0[m].sum() / max(c[m].sum(), 1e-300)
+                intercepts[i] = b[m] + out[i].sum() / max(c[m].sum(), 1e-300)
                 continue
-            z = Z[m][rows]
-            r = reach[i][rows] + K[np.ix_(rows, rows)] @ (D * z)
-            Du, intercepts[i] = system.solve(r, float(alpha0[m].sum() + D @ z))
-            out[i, rows] -= Du - D * z
+            Du, intercepts[i] = system.solve(reach[i][rows], float(known[i].sum()))
+            out[i, rows] = known[i][rows] - Du
         return out, intercepts
-
-
-def finish(problem: KernelProblem, theta, alpha, b, Z, converged, steps) -> KernelPoint:
-    """The point of these solutions, with the systems that derivatives need."""
-    par = problem.parameters(theta)
-    K = problem.matrix(theta, par)
-    c = problem.strength(par)
-    bends = problem.loss_at(par).hess(Z, problem.targets()) * c
-    systems = []
-    for m in range(problem.n_tasks):
-        rows = np.flatnonzero(bends[m] > 1e-14 * c[m].max())
-        systems.append(ActiveSystem.build(K, rows, bends[m][rows], problem.intercept))
-    W = np.column_stack([Z, b])
-    return KernelPoint(theta, par, W, Z, alpha, systems, converged, steps, problem.stamp)
 
 
 def _line_search(loss, y, c, m, z, dz, alpha, d_alpha, d_b, rounds: int = 30) -> float:
