@@ -24,11 +24,12 @@ from foldwise.problems.assemble import Rows
 from foldwise.problems.assemble_kernel import KernelModel
 from foldwise.program import Program, build_program, training_mass
 from foldwise.result import Record, Result, Status
-from foldwise.space import Space
 from foldwise.version import __version__
 
 __all__ = ["BilevelSearchCV"]
 
+KERNEL_TOL = 1e-4
+"""Relative accuracy of the objective for kernel machines, whose evaluations are dear."""
 CUT_SHORT = (Status.INTERRUPTED, Status.TIME_LIMIT, Status.STOPPED)
 
 
@@ -76,7 +77,8 @@ class BilevelSearchCV(CallbackSupportMixin, MetaEstimatorMixin, BaseEstimator):
         Rescale the strength of regularisation for the final fit, whose training set is larger than a fold's by
         ``T / (T - 1)``: ``C`` is divided and ``lam`` or ``alpha`` multiplied by that factor.
     tol : float, optional
-        Relative accuracy of the objective; by default ``1e-3 / n`` between 1e-8 and 1e-5 for "newton".
+        Relative accuracy of the objective; by default, for "newton", ``1e-3 / n`` between 1e-8 and 1e-5 for linear
+        models and 1e-4 for kernel machines.
     max_iter : int, optional
     max_time : float, optional
         Seconds; the best point so far is used when they are over.
@@ -289,7 +291,7 @@ class BilevelSearchCV(CallbackSupportMixin, MetaEstimatorMixin, BaseEstimator):
         space = bilevel.space
         options = dict(self.method_options or {})
         start = options.pop("start", None)
-        optimizer = self._optimizer(space, bilevel.criterion, options)
+        optimizer = self._optimizer(program, options)
         rng = np.random.default_rng(check_random_state(self.random_state).randint(2**31))
         deadline = None if self.max_time is None else began + self.max_time
         callback, close = self._callback(context)
@@ -340,8 +342,8 @@ class BilevelSearchCV(CallbackSupportMixin, MetaEstimatorMixin, BaseEstimator):
                 break
         return outcomes
 
-    def _optimizer(self, space: Space, criterion: Loss, options: dict[str, Any]):
-        method = self.method
+    def _optimizer(self, program: Program, options: dict[str, Any]):
+        method, space, criterion = self.method, program.bilevel.space, program.bilevel.criterion
         if method == "auto":
             if criterion.differentiable:
                 method = "newton" if space.size <= 300 else "lbfgsb"
@@ -354,7 +356,9 @@ class BilevelSearchCV(CallbackSupportMixin, MetaEstimatorMixin, BaseEstimator):
         if self.tol is not None and "tol" in fields:
             options.setdefault("tol", self.tol)
         elif method == "newton":
-            options.setdefault("tol", float(np.clip(1e-3 / max(self._mass, 1.0), 1e-8, 1e-5)))
+            kernel = isinstance(program.model, KernelModel)
+            tol = KERNEL_TOL if kernel else float(np.clip(1e-3 / max(self._mass, 1.0), 1e-8, 1e-5))
+            options.setdefault("tol", tol)
         if self.max_iter is not None and "max_iter" in fields:
             options.setdefault("max_iter", self.max_iter)
         if method == "random":

@@ -92,7 +92,7 @@ def kernel_start(
     c_names = [n for n in values if model.roles[n].kind == "log_c"]
     gammas = [n for n in values if n.endswith("gamma")]
     points = []
-    for more, wider in ((10.0, 1.0), (1.0, 0.25), (10.0, 0.25), (100.0, 0.06)):
+    for more, wider in ((10.0, 0.25), (100.0, 0.06)):
         point = dict(values)
         for name in c_names:
             point[name] *= more ** model.roles[name].sign

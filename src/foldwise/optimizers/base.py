@@ -74,7 +74,12 @@ class Trace:
         exact: bool = True,
         note: str = "",
     ) -> Evaluation:
-        """The objective at ``theta`` and, for ``order`` 1 or 2, its derivatives; recorded."""
+        """The objective at ``theta`` and, for ``order`` 1 or 2, its derivatives; recorded.
+
+        The best point so far is not evaluated again, only differentiated.
+        """
+        if self.best is not None and order and np.array_equal(theta, self.best.theta):
+            return self.differentiate(self.best, order, exact)
         evaluation = self.bilevel.evaluate(theta, warm)
         if order:
             self.bilevel.differentiate(evaluation, order, exact)
