@@ -48,8 +48,8 @@ class Kernel(BaseEstimator):
         out = type(self)(**self.get_params(deep=False))
         return out.set_params(**{k: _plain(v) for k, v in values.items()})
 
-    def pairs(self, X: Array) -> Any:
-        """The parameter-free part of the kernel matrix of the rows of ``X``."""
+    def pairs(self, X: Array, U: Array | None = None) -> Any:
+        """The parameter-free part of the kernel matrix of the rows of ``X``, or of ``X`` with the rows of ``U``."""
         raise TypeError(f"{type(self).__name__} does not define pairs(X)")
 
     def __call__(self, X: Array, Z: Array) -> Array:
@@ -82,14 +82,18 @@ class _Fixed:
 
     def apply(self, A: Array) -> Array:
         """``(dK / dlog p) A``: shape (parameters, n, columns of A)."""
-        return np.zeros((0, *A.shape))
+        return np.zeros((0, len(self.K), A.shape[1]))
+
+    def apply_transposed(self, A: Array) -> Array:
+        """``(dK / dlog p)' A``."""
+        return np.zeros((0, self.K.shape[1], A.shape[1]))
 
 
 class Linear(Kernel):
     """``k(x, z) = x'z``."""
 
-    def pairs(self, X):
-        return _Fixed(X @ X.T)
+    def pairs(self, X, U=None):
+        return _Fixed(X @ (X if U is None else U).T)
 
     def __call__(self, X, Z):
         return X @ Z.T
@@ -104,7 +108,9 @@ class Precomputed(Kernel):
     Inside a :class:`Sum`, give each part the columns of its own matrix.
     """
 
-    def pairs(self, X):
+    def pairs(self, X, U=None):
+        if U is not None:
+            raise ValueError("a precomputed kernel has no low-rank form; use low_rank=False")
         if X.shape[0] != X.shape[1]:
             raise ValueError(f"a precomputed kernel must be square in training; got shape {X.shape}")
         check_positive(X)
@@ -150,20 +156,28 @@ class _ExpPairs:
         """``(dK / dlog p) A``."""
         return -self.gamma * ((self.D * self.K) @ A)[None]
 
+    def apply_transposed(self, A: Array) -> Array:
+        """``(dK / dlog p)' A``."""
+        return -self.gamma * ((self.D * self.K).T @ A)[None]
+
 
 class _ArdPairs:
-    """``K = exp(-sum_d gamma_d (x_d - z_d)^2)``; all derivatives from products with X."""
+    """``K = exp(-sum_d gamma_d (x_d - u_d)^2)``; all derivatives from products with X and U."""
 
-    def __init__(self, X: Array) -> None:
+    def __init__(self, X: Array, U: Array | None) -> None:
         # Shifts do not change differences; centred columns keep the products accurate.
-        self.X = X - X.mean(axis=0)
-        self.squares = self.X**2
+        centre = X.mean(axis=0)
+        self.X = X - centre
+        self.U = self.X if U is None else U - centre
+        self.X2 = self.X**2
+        self.U2 = self.X2 if U is None else self.U**2
 
     def value(self, log_p: Array) -> Array:
         """The kernel matrix at these log-parameters."""
         self.gamma = np.exp(log_p)
-        scaled = self.X * np.sqrt(self.gamma)
-        self.K = euclidean_distances(scaled, squared=True)
+        root = np.sqrt(self.gamma)
+        other = None if self.U is self.X else self.U * root
+        self.K = euclidean_distances(self.X * root, other, squared=True)
         np.negative(self.K, out=self.K)
         np.exp(self.K, out=self.K)
         return self.K
@@ -171,19 +185,27 @@ class _ArdPairs:
     def contract(self, P: Array) -> Array:
         """``sum_ij P_ij dK_ij / dlog p``."""
         B = P * self.K
-        both = (B.sum(axis=0) + B.sum(axis=1)) @ self.squares
-        return -self.gamma * (both - 2.0 * np.einsum("id,id->d", self.X, B @ self.X))
+        ends = B.sum(axis=1) @ self.X2 + B.sum(axis=0) @ self.U2
+        return -self.gamma * (ends - 2.0 * np.einsum("id,id->d", self.X, B @ self.U))
 
     def apply(self, A: Array) -> Array:
         """``(dK / dlog p) A``."""
-        KA = self.K @ A
-        out = np.empty((len(self.gamma), *A.shape))
-        for m in range(A.shape[1]):
-            a = A[:, m : m + 1]
-            block = self.squares * KA[:, m : m + 1] - 2.0 * self.X * (self.K @ (self.X * a))
-            block += self.K @ (self.squares * a)
-            out[:, :, m] = (-self.gamma * block).T
-        return out
+        return _ard_apply(self.K, self.X, self.X2, self.U, self.U2, self.gamma, A)
+
+    def apply_transposed(self, A: Array) -> Array:
+        """``(dK / dlog p)' A``."""
+        return _ard_apply(self.K.T, self.U, self.U2, self.X, self.X2, self.gamma, A)
+
+
+def _ard_apply(K: Array, X: Array, X2: Array, U: Array, U2: Array, gamma: Array, A: Array) -> Array:
+    """``-gamma_d sum_j K_ij (x_id - u_jd)^2 A_jm`` for all ``d`` by three products with ``K``."""
+    KA = K @ A
+    out = np.empty((len(gamma), len(K), A.shape[1]))
+    for m in range(A.shape[1]):
+        a = A[:, m : m + 1]
+        block = X2 * KA[:, m : m + 1] - 2.0 * X * (K @ (U * a)) + K @ (U2 * a)
+        out[:, :, m] = (-gamma * block).T
+    return out
 
 
 class RBF(Kernel):
@@ -210,11 +232,10 @@ class RBF(Kernel):
             return {"gamma": gamma}
         return {"gamma": np.broadcast_to(gamma, d).copy()}
 
-    def pairs(self, X):
+    def pairs(self, X, U=None):
         if self.ard or np.size(self.gamma) > 1:
-            return _ArdPairs(X)
-        D = euclidean_distances(X, squared=True)
-        return _ExpPairs(D)
+            return _ArdPairs(X, U)
+        return _ExpPairs(euclidean_distances(X, U, squared=True))
 
     def __call__(self, X, Z):
         scale = np.sqrt(np.asarray(self.gamma, float))
@@ -246,6 +267,10 @@ class _PolynomialPairs:
         """``(dK / dlog p) A``."""
         return np.stack([self.gamma * ((self.slope * self.G) @ A), self.coef0 * (self.slope @ A)])
 
+    def apply_transposed(self, A: Array) -> Array:
+        """``(dK / dlog p)' A``."""
+        return np.stack([self.gamma * ((self.slope * self.G).T @ A), self.coef0 * (self.slope.T @ A)])
+
 
 class Polynomial(Kernel):
     """``k(x, z) = (gamma x'z + coef0)^degree`` with a fixed integer degree."""
@@ -260,8 +285,8 @@ class Polynomial(Kernel):
             raise ValueError(f"degree must be a positive integer; got {self.degree!r}")
         return {"gamma": np.array([float(self.gamma)]), "coef0": np.array([float(self.coef0)])}
 
-    def pairs(self, X):
-        return _PolynomialPairs(X @ X.T, int(self.degree))
+    def pairs(self, X, U=None):
+        return _PolynomialPairs(X @ (X if U is None else U).T, int(self.degree))
 
     def __call__(self, X, Z):
         return (float(self.gamma) * (X @ Z.T) + float(self.coef0)) ** int(self.degree)
@@ -284,9 +309,9 @@ class ExpChi2(Kernel):
     def parameters(self, d):
         return {"gamma": np.array([float(self.gamma)])}
 
-    def pairs(self, X):
+    def pairs(self, X, U=None):
         _check_histograms(X)
-        return _ExpPairs(-additive_chi2_kernel(X))
+        return _ExpPairs(-additive_chi2_kernel(X, U))
 
     def __call__(self, X, Z):
         _check_histograms(X)
@@ -299,8 +324,8 @@ class ExpChi2(Kernel):
 class AdditiveChi2(Kernel):
     """``k(x, z) = sum_d 2 x_d z_d / (x_d + z_d)`` for histograms (thesis 6.2)."""
 
-    def pairs(self, X):
-        return _Fixed(self(X, X))
+    def pairs(self, X, U=None):
+        return _Fixed(self(X, X if U is None else U))
 
     def __call__(self, X, Z):
         _check_histograms(X)
@@ -340,6 +365,12 @@ class _SumPairs:
         """``(dK / dlog p) A``."""
         weights = np.stack([beta * (K @ A) for beta, K in zip(self.beta, self.values, strict=True)])
         inner = [beta * part.apply(A) for beta, part in zip(self.beta, self.parts, strict=True)]
+        return np.concatenate([weights, *inner])
+
+    def apply_transposed(self, A: Array) -> Array:
+        """``(dK / dlog p)' A``."""
+        weights = np.stack([beta * (K.T @ A) for beta, K in zip(self.beta, self.values, strict=True)])
+        inner = [beta * part.apply_transposed(A) for beta, part in zip(self.beta, self.parts, strict=True)]
         return np.concatenate([weights, *inner])
 
 
@@ -406,11 +437,12 @@ class Sum(Kernel):
             kernels[p] = kernels[p].with_parameters({inner: value})
         return Sum(kernels, own.get("weights", self.weights), self.columns)
 
-    def pairs(self, X):
+    def pairs(self, X, U=None):
         parts, sizes = [], []
         for p, kernel in enumerate(self.kernels):
-            block = X[:, self._columns(p)]
-            parts.append(kernel.pairs(block))
+            columns = self._columns(p)
+            block = X[:, columns]
+            parts.append(kernel.pairs(block) if U is None else kernel.pairs(block, U[:, columns]))
             sizes.append(sum(v.size for v in kernel.parameters(block.shape[1]).values()))
         return _SumPairs(parts, sizes)
 

@@ -16,7 +16,8 @@ from scipy.linalg.lapack import dpotrf
 
 from foldwise.losses import EpsilonInsensitive, Hinge, Loss
 from foldwise.problems.folds import Folds
-from foldwise.problems.kernel import ActiveSystem, KernelPoint, KernelProblem, submatrix
+from foldwise.problems.gram import ActiveSystem, submatrix
+from foldwise.problems.kernel import KernelPoint, KernelProblem
 from foldwise.problems.parameters import Canonical, ParameterMap
 
 __all__ = ["DualProblem", "FreeSystem"]
@@ -50,7 +51,7 @@ class DualProblem(KernelProblem):
 
     def __init__(
         self,
-        pairs: Any,
+        gram: Any,
         Y: np.ndarray,
         folds: Folds,
         loss: Loss,
@@ -62,7 +63,7 @@ class DualProblem(KernelProblem):
     ) -> None:
         if not isinstance(loss, (Hinge, EpsilonInsensitive)):
             raise ValueError(f"the dual form is for Hinge and EpsilonInsensitive; got {type(loss).__name__}")
-        super().__init__(pairs, Y, folds, loss, parameters, intercept, weight, n_total, present)
+        super().__init__(gram, Y, folds, loss, parameters, intercept, weight, n_total, present)
 
     def _check_loss(self, loss: Loss) -> None:
         """Any of the two polyhedral losses."""
@@ -85,7 +86,7 @@ class DualProblem(KernelProblem):
     def systems(self, point: KernelPoint) -> list:
         """The factored system of every task's free rows; built once."""
         if not point.systems:
-            K = self.matrix(point.theta, point.par)
+            K = self.gram(point.theta, point.par).K
             free, _ = self.kinds(point.alpha, point.par)
             point.systems = [FreeSystem.build(K, np.flatnonzero(row), None, self.intercept) for row in free]
         return point.systems
@@ -104,7 +105,7 @@ class DualProblem(KernelProblem):
     def residual(self, point: KernelPoint) -> np.ndarray:
         """Violation of the dual's optimality conditions in units of the decision, and of ``sum alpha``."""
         par = point.par
-        Z = point.alpha @ self.matrix(point.theta, par) + point.W[:, -1:]
+        Z = self.gram(point.theta, par).product(point.alpha) + point.W[:, -1:]
         free, at_bound = self.kinds(point.alpha, par)
         outside = self.trains & ~free & ~at_bound & (self.weight > 0)
         y = np.broadcast_to(self.targets(), Z.shape)

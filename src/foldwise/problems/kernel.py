@@ -20,66 +20,13 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
-from scipy.linalg.lapack import dpotrf, dpotrs
 
 from foldwise.losses import Loss
 from foldwise.problems.folds import Folds
+from foldwise.problems.gram import DenseGram
 from foldwise.problems.parameters import Canonical, ParameterMap
 
-__all__ = ["ActiveSystem", "KernelPoint", "KernelProblem"]
-
-
-def submatrix(K: np.ndarray, rows: np.ndarray) -> np.ndarray:
-    """A copy of ``K`` on these rows and columns; a slice where they are contiguous."""
-    if len(rows) and rows[-1] - rows[0] + 1 == len(rows):
-        part = slice(int(rows[0]), int(rows[-1]) + 1)
-        return K[part, part].copy()
-    return K.take(rows, axis=0).take(rows, axis=1)
-
-
-@dataclass(eq=False)
-class ActiveSystem:
-    """``(I + D^1/2 K_QQ D^1/2)`` of one task, factored; with or without the border of a free intercept."""
-
-    rows: np.ndarray
-    root: np.ndarray
-    factor: np.ndarray
-    ones: np.ndarray | None
-    mass: float
-
-    @classmethod
-    def build(cls, K: np.ndarray, rows: np.ndarray, D: np.ndarray, intercept: bool) -> ActiveSystem:
-        """Factor the system of the rows with curvature ``D``."""
-        root = np.sqrt(D)
-        H = submatrix(K, rows)
-        H *= root[:, None]
-        H *= root
-        H.flat[:: len(rows) + 1] += 1.0
-        factor, info = dpotrf(H, lower=1, clean=0) if len(rows) else (H, 0)
-        if info != 0:
-            raise FloatingPointError(
-                "a kernel system is not positive definite; the kernel is not, or its values are not finite"
-            )
-        self = cls(rows, root, factor, None, 0.0)
-        if intercept:
-            self.ones = self.core(np.ones(len(rows)))
-            self.mass = float(self.ones.sum())
-        return self
-
-    def core(self, r: np.ndarray) -> np.ndarray:
-        """``D u`` where ``u + K D u = r`` on the active rows."""
-        if not len(self.rows):
-            return r.copy()
-        root = self.root if r.ndim == 1 else self.root[:, None]
-        return root * dpotrs(self.factor, root * r, lower=1)[0]
-
-    def solve(self, r: np.ndarray, total: Any) -> tuple[np.ndarray, Any]:
-        """``D u`` and ``b`` with ``u + K D u = r + b`` and ``sum(D u) = total`` (without intercept: ``b = 0``)."""
-        Du = self.core(r)
-        if self.ones is None or self.mass <= 1e-300:
-            return Du, 0.0 if r.ndim == 1 else np.zeros(r.shape[1])
-        b = (total - Du.sum(axis=0)) / self.mass
-        return Du + (self.ones * b if r.ndim == 1 else np.outer(self.ones, b)), b
+__all__ = ["KernelPoint", "KernelProblem"]
 
 
 @dataclass(eq=False)
@@ -102,7 +49,8 @@ class KernelProblem:
 
     Parameters
     ----------
-    pairs : what ``kernel.pairs(X)`` returns, rows in the order of ``folds``
+    gram : DenseGram or LandmarkGram, rows in the order of ``folds``
+        Or what ``kernel.pairs(X)`` returns, for a dense one.
     Y, folds, loss, parameters, weight, n_total : as in :class:`foldwise.problems.linear.LinearProblem`
     intercept : bool
         A free intercept.
@@ -112,7 +60,7 @@ class KernelProblem:
 
     def __init__(
         self,
-        pairs: Any,
+        gram: Any,
         Y: np.ndarray,
         folds: Folds,
         loss: Loss,
@@ -123,7 +71,8 @@ class KernelProblem:
         present: np.ndarray | None = None,
     ) -> None:
         self._check_loss(loss)
-        self.pairs, self.Y, self.folds, self.loss = pairs, Y, folds, loss
+        self._gram = gram if hasattr(gram, "update") else DenseGram(gram)
+        self.Y, self.folds, self.loss = Y, folds, loss
         self.parameters, self.intercept = parameters, intercept
         self.n_targets, self.n_splits, self.n_rows = len(Y), folds.n_splits, Y.shape[1]
         self.n_tasks, self.n_cells = self.n_targets * self.n_splits, folds.n_cells
@@ -142,7 +91,6 @@ class KernelProblem:
                     "a validation fold has no positive sample weight; use other folds or weights"
                 )
             self.validation_weight.append(v / (v.sum() * (n_total or self.n_tasks)) if len(v) else v)
-        self.K: np.ndarray | None = None
         self._theta: np.ndarray | None = None
 
     def _check_loss(self, loss: Loss) -> None:
@@ -154,14 +102,12 @@ class KernelProblem:
 
     def reset(self) -> None:
         """Forget the kernel matrix of the last ``theta``."""
-        self.K, self._theta = None, None
+        self._theta = None
 
     def twin(self) -> KernelProblem:
         """The same problem with a state of its own; distances are shared."""
         other = copy.copy(self)
-        other.pairs = copy.copy(self.pairs)
-        if hasattr(other.pairs, "parts"):
-            other.pairs.parts = [copy.copy(part) for part in other.pairs.parts]
+        other._gram = self._gram.twin()
         other.reset()
         return other
 
@@ -169,12 +115,13 @@ class KernelProblem:
         """Decisions to start from: zero on all rows, and the intercept in the last column."""
         return np.zeros((self.n_tasks, self.n_rows + 1))
 
-    def matrix(self, theta: np.ndarray, par: Canonical) -> np.ndarray:
+    def gram(self, theta: np.ndarray, par: Canonical) -> Any:
         """The kernel matrix at ``theta``; kept until ``theta`` changes."""
-        if self.K is None or self._theta is None or not np.array_equal(self._theta, theta):
-            self.K = self.pairs.value(par.log_kernel[0])
+        if self._theta is None or not np.array_equal(self._theta, theta):
+            self._theta = None
+            self._gram.update(par.log_kernel[0])
             self._theta = np.array(theta)
-        return self.K
+        return self._gram
 
     def strength(self, par: Canonical) -> np.ndarray:
         """``c_j v_j`` on training rows, zero elsewhere: shape (tasks, n)."""
@@ -193,14 +140,13 @@ class KernelProblem:
     def value(self, alpha: np.ndarray, b: np.ndarray, theta: np.ndarray) -> np.ndarray:
         """``E_m`` at coefficients ``alpha`` (tasks, n) and intercepts ``b`` (tasks,)."""
         par = self.parameters(theta)
-        KA = alpha @ self.matrix(theta, par)
+        KA = self.gram(theta, par).product(alpha)
         losses = self.strength(par) * self.loss_at(par).value(KA + b[:, None], self.targets())
         return 0.5 * np.sum(alpha * KA, axis=1) + losses.sum(axis=1)
 
     def residual(self, point: KernelPoint) -> np.ndarray:
         """``||alpha + c l'(K alpha + b)||`` (and ``sum alpha``) relative to ``||alpha||``, from the rows."""
-        K = self.matrix(point.theta, point.par)
-        Z = point.alpha @ K + point.W[:, -1:]
+        Z = self.gram(point.theta, point.par).product(point.alpha) + point.W[:, -1:]
         gap = point.alpha + self.strength(point.par) * self.loss_at(point.par).grad(Z, self.targets())
         size = np.linalg.norm(point.alpha, axis=1)
         total = np.abs(point.alpha.sum(axis=1)) / np.sqrt(self.n_rows) if self.intercept else 0.0
@@ -215,11 +161,11 @@ class KernelProblem:
     def systems(self, point: KernelPoint) -> list:
         """The factored system of every task at its solution; built once."""
         if not point.systems:
-            K, c = self.matrix(point.theta, point.par), self.strength(point.par)
+            gram, c = self.gram(point.theta, point.par), self.strength(point.par)
             bends = self.loss_at(point.par).hess(point.Z, self.targets()) * c
             for m in range(self.n_tasks):
                 rows = np.flatnonzero(bends[m] > 1e-14 * c[m].max())
-                point.systems.append(ActiveSystem.build(K, rows, bends[m][rows], self.intercept))
+                point.systems.append(gram.system(rows, bends[m][rows], self.intercept))
         return point.systems
 
     def adjoint(self, point: KernelPoint, slopes) -> np.ndarray:
@@ -228,11 +174,10 @@ class KernelProblem:
         ``a`` is the slope on validation rows and solves the transposed system on active ones; the last column is the
         multiplier of the intercept.
         """
-        K = self.matrix(point.theta, point.par)
         out = np.zeros((self.n_tasks, self.n_rows + 1))
         for m, rows, g in slopes:
             out[m, :-1][rows] = g
-        P = out[:, :-1] @ K
+        P = self.gram(point.theta, point.par).product(out[:, :-1])
         for m, system in enumerate(self.systems(point)):
             Du, kappa = system.solve(P[m][system.rows], float(out[m, :-1].sum()))
             out[m, system.rows] = -Du
@@ -243,12 +188,12 @@ class KernelProblem:
         """``dF/dtheta`` from the adjoints."""
         par, a = point.par, A[:, :-1]
         out = np.zeros(self.parameters.space.size)
-        K = self.matrix(point.theta, par)
+        gram = self.gram(point.theta, par)
         if self.parameters.tunes["log_kernel"]:
-            out += self.pairs.contract(a.T @ point.alpha) @ par.d_log_kernel[0]
+            out += gram.contract(a, point.alpha) @ par.d_log_kernel[0]
         direct, shift = self.direct(point)
         if direct is not None:
-            out += np.einsum("mj,mjp->p", a @ K + A[:, -1:], direct)
+            out += np.einsum("mj,mjp->p", gram.product(a) + A[:, -1:], direct)
         if shift is not None:
             out -= np.einsum("mj,mjp->p", a, shift)
         return out
@@ -275,21 +220,21 @@ class KernelProblem:
 
     def sensitivities(self, point: KernelPoint) -> np.ndarray:
         """``d(z, b)/dtheta``: shape (tasks, n + 1, p)."""
-        par, K = point.par, self.matrix(point.theta, point.par)
+        par, gram = point.par, self.gram(point.theta, point.par)
         p = self.parameters.space.size
         direct, shift = self.direct(point)
         out = np.zeros((self.n_tasks, self.n_rows + 1, p))
         changes = None
         if self.parameters.tunes["log_kernel"]:
-            changes = self.pairs.apply(np.ascontiguousarray(point.alpha.T))
+            changes = gram.apply(point.alpha)
         for m, system in enumerate(self.systems(point)):
-            r = np.zeros((self.n_rows, p)) if direct is None else K @ direct[m]
+            r = np.zeros((self.n_rows, p)) if direct is None else gram.product(direct[m].T).T
             if changes is not None:
                 r += changes[:, :, m].T @ par.d_log_kernel[0]
             held = 0.0 if shift is None else shift[m][system.rows]
             total = np.zeros(p) if direct is None else direct[m].sum(axis=0)
             Du, b = system.solve(r[system.rows] - held, total)
-            out[m, :-1] = r - K[:, system.rows] @ Du + b
+            out[m, :-1] = r - gram.spread(system.rows, Du) + b
             out[m, -1] = b
         return out
 

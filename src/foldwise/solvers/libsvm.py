@@ -8,7 +8,8 @@ from dataclasses import dataclass
 import numpy as np
 
 from foldwise.problems.dual import DualProblem, FreeSystem
-from foldwise.problems.kernel import KernelPoint, submatrix
+from foldwise.problems.gram import submatrix
+from foldwise.problems.kernel import KernelPoint
 
 __all__ = ["LibSvm"]
 
@@ -38,7 +39,7 @@ class LibSvm:
     def solve(self, problem: DualProblem, theta: np.ndarray, W: np.ndarray) -> KernelPoint:
         """Solve every task at ``theta``; LIBSVM has no warm start, so ``W`` is not used."""
         par = problem.parameters(theta)
-        K, c = problem.matrix(theta, par), problem.strength(par)
+        K, c = problem.gram(theta, par).K, problem.strength(par)
         M, n = problem.n_tasks, problem.n_rows
         alpha, b = np.zeros((M, n)), np.zeros(M)
         converged = np.ones(M, dtype=bool)

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from foldwise.problems.kernel import ActiveSystem, KernelPoint, KernelProblem
+from foldwise.problems.kernel import KernelPoint, KernelProblem
 
 __all__ = ["RepresenterNewton"]
 
@@ -32,14 +32,14 @@ class RepresenterNewton:
     def solve(self, problem: KernelProblem, theta: np.ndarray, W: np.ndarray) -> KernelPoint:
         """Solve every task at ``theta``, starting from decisions ``W`` (tasks, n + 1); returns a ``KernelPoint``."""
         par = problem.parameters(theta)
-        K = problem.matrix(theta, par)
+        gram = problem.gram(theta, par)
         loss, y, c = problem.loss_at(par), problem.targets(), problem.strength(par)
         M, n = problem.n_tasks, problem.n_rows
         # 1. The first step starts from any decisions; its end is a consistent point (alpha, b, z).
         Z, b = W[:, :-1].copy(), W[:, -1].copy()
         live, steps = np.arange(M), 0
-        alpha, b = self._step(problem, K, loss, y, c, Z, b, live)
-        Z = alpha @ K + b[:, None]
+        alpha, b = self._step(problem, gram, loss, y, c, Z, b, live)
+        Z = gram.product(alpha) + b[:, None]
         while True:
             # 2. Which tasks are finished?
             slopes = loss.grad(Z, y) * c
@@ -51,31 +51,31 @@ class RepresenterNewton:
             if not len(live) or steps > self.max_iter:
                 break
             # 3. A Newton step of the others, cut where it overshoots.
-            new_alpha, new_b = self._step(problem, K, loss, y, c, Z, b, live)
+            new_alpha, new_b = self._step(problem, gram, loss, y, c, Z, b, live)
             d_alpha, d_b = new_alpha - alpha[live], new_b - b[live]
-            dZ = d_alpha @ K + d_b[:, None]
+            dZ = gram.product(d_alpha) + d_b[:, None]
             for i, m in enumerate(live):
                 row = 0 if len(y) == 1 else m
                 t = _line_search(loss, y[row], c[m], m, Z[m], dZ[i], alpha[m], d_alpha[i], d_b[i])
                 alpha[m] += t * d_alpha[i]
                 b[m] += t * d_b[i]
                 Z[m] += t * dZ[i]
-        Z = alpha @ K + b[:, None]
+        Z = gram.product(alpha) + b[:, None]
         converged = np.ones(M, dtype=bool)
         converged[live] = False
         return KernelPoint(theta, par, np.column_stack([Z, b]), Z, alpha, converged, steps)
 
-    def _step(self, problem, K, loss, y, c, Z, b, live):
+    def _step(self, problem, gram, loss, y, c, Z, b, live):
         """End points ``(alpha, b)`` of the Newton steps of the live tasks."""
         bends = (loss.hess(Z, y) * c)[live]
         out = -(loss.grad(Z, y) * c)[live]
         bends[bends <= 1e-14 * c[live].max(axis=1, keepdims=True)] = 0.0
         # alpha = out - D (z_new - z): the part out + D z is known, and so is its reach.
         known = out + bends * Z[live]
-        reach, intercepts = known @ K, np.zeros(len(live))
+        reach, intercepts = gram.product(known), np.zeros(len(live))
         for i, m in enumerate(live):
             rows = np.flatnonzero(bends[i])
-            system = ActiveSystem.build(K, rows, bends[i][rows], problem.intercept)
+            system = gram.system(rows, bends[i][rows], problem.intercept)
             if problem.intercept and system.mass <= 1e-12 * c[m].sum():
                 # No curvature: the intercept takes a step of the size of the mean slope.
                 intercepts[i] = b[m] + out[i].sum() / max(c[m].sum(), 1e-300)

@@ -1,0 +1,237 @@
+"""Kernel matrices as problems use them: in full, or through landmarks.
+
+:class:`DenseGram` keeps the matrix. :class:`LandmarkGram` replaces the kernel by ``k~(x, z) = k_U(x)' K_UU^-1 k_U(z)``
+for a few landmark rows ``U``: a kernel in its own right, whose matrix has low rank, with exact derivatives in
+the parameters of ``k``. Products then cost ``n r`` and systems ``n r^2``.
+"""
+
+from __future__ import annotations
+
+import copy
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from scipy.linalg import cho_solve, solve_triangular
+from scipy.linalg.lapack import dpotrf, dpotrs
+
+__all__ = ["ActiveSystem", "DenseGram", "LandmarkGram", "LandmarkSystem", "choose_landmarks", "submatrix"]
+
+
+def submatrix(K: np.ndarray, rows: np.ndarray) -> np.ndarray:
+    """A copy of ``K`` on these rows and columns; a slice where they are contiguous."""
+    if len(rows) and rows[-1] - rows[0] + 1 == len(rows):
+        part = slice(int(rows[0]), int(rows[-1]) + 1)
+        return K[part, part].copy()
+    return K.take(rows, axis=0).take(rows, axis=1)
+
+
+@dataclass(eq=False)
+class ActiveSystem:
+    """``(I + D^1/2 K_QQ D^1/2)`` of one task, factored; with or without the border of a free intercept."""
+
+    rows: np.ndarray
+    root: np.ndarray
+    factor: np.ndarray
+    ones: np.ndarray | None = None
+    mass: float = 0.0
+
+    @classmethod
+    def build(cls, K: np.ndarray, rows: np.ndarray, D: np.ndarray, intercept: bool) -> ActiveSystem:
+        """Factor the system of the rows with curvature ``D``."""
+        root = np.sqrt(D)
+        H = submatrix(K, rows)
+        H *= root[:, None]
+        H *= root
+        return cls(rows, root, _factor(H)).bordered(intercept)
+
+    def bordered(self, intercept: bool) -> ActiveSystem:
+        """Prepare the border of a free intercept."""
+        if intercept:
+            self.ones = self.core(np.ones(len(self.rows)))
+            self.mass = float(self.ones.sum())
+        return self
+
+    def core(self, r: np.ndarray) -> np.ndarray:
+        """``D u`` where ``u + K D u = r`` on the active rows."""
+        if not len(self.rows):
+            return r.copy()
+        root = self.root if r.ndim == 1 else self.root[:, None]
+        return root * dpotrs(self.factor, root * r, lower=1)[0]
+
+    def solve(self, r: np.ndarray, total: Any) -> tuple[np.ndarray, Any]:
+        """``D u`` and ``b`` with ``u + K D u = r + b`` and ``sum(D u) = total`` (without intercept: ``b = 0``)."""
+        Du = self.core(r)
+        if self.ones is None or self.mass <= 1e-300:
+            return Du, 0.0 if r.ndim == 1 else np.zeros(r.shape[1])
+        b = (total - Du.sum(axis=0)) / self.mass
+        return Du + (self.ones * b if r.ndim == 1 else np.outer(self.ones, b)), b
+
+
+def _factor(H: np.ndarray) -> np.ndarray:
+    """Cholesky factor of ``I + H``; ``H`` is overwritten."""
+    H.flat[:: len(H) + 1] += 1.0
+    factor, info = dpotrf(H, lower=1, clean=0) if len(H) else (H, 0)
+    if info != 0:
+        raise FloatingPointError(
+            "a kernel system is not positive definite; the kernel is not, or its values are not finite"
+        )
+    return factor
+
+
+class LandmarkSystem(ActiveSystem):
+    """The same system for ``K = B B'``: with ``S = D^1/2 B_Q`` the inverse is ``I - S (I + S'S)^-1 S'``."""
+
+    S: np.ndarray
+
+    @classmethod
+    def from_factor(cls, B: np.ndarray, rows: np.ndarray, D: np.ndarray, intercept: bool) -> LandmarkSystem:
+        """Factor the small system of the landmarks."""
+        root = np.sqrt(D)
+        S = B[rows] * root[:, None]
+        self = cls(rows, root, _factor(S.T @ S))
+        self.S = S
+        self.bordered(intercept)
+        return self
+
+    def core(self, r: np.ndarray) -> np.ndarray:
+        """``D u`` where ``u + K D u = r`` on the active rows."""
+        if not len(self.rows):
+            return r.copy()
+        root = self.root if r.ndim == 1 else self.root[:, None]
+        s = root * r
+        return root * (s - self.S @ dpotrs(self.factor, self.S.T @ s, lower=1)[0])
+
+
+def _twin(pairs: Any) -> Any:
+    """A copy of pairs that may be evaluated at other parameters."""
+    other = copy.copy(pairs)
+    if hasattr(other, "parts"):
+        other.parts = [_twin(part) for part in other.parts]
+    return other
+
+
+class DenseGram:
+    """The kernel matrix of all rows, kept in full."""
+
+    def __init__(self, pairs: Any) -> None:
+        self.pairs = pairs
+        self.K = np.zeros((0, 0))
+
+    def twin(self) -> DenseGram:
+        """A copy with a state of its own; what does not depend on parameters is shared."""
+        return DenseGram(_twin(self.pairs))
+
+    def update(self, log_p: np.ndarray) -> None:
+        """Form the matrix at these log-parameters."""
+        self.K = self.pairs.value(log_p)
+
+    def product(self, A: np.ndarray) -> np.ndarray:
+        """``A K`` for row vectors ``A`` (tasks, n)."""
+        return A @ self.K
+
+    def spread(self, rows: np.ndarray, V: np.ndarray) -> np.ndarray:
+        """``K[:, rows] V``."""
+        return self.K[:, rows] @ V
+
+    def system(self, rows: np.ndarray, D: np.ndarray, intercept: bool) -> ActiveSystem:
+        """The factored system of the rows with curvature ``D``."""
+        return ActiveSystem.build(self.K, rows, D, intercept)
+
+    def contract(self, a: np.ndarray, alpha: np.ndarray) -> np.ndarray:
+        """``sum_m a_m' (dK / dlog p) alpha_m`` for every parameter."""
+        return self.pairs.contract(a.T @ alpha)
+
+    def apply(self, alpha: np.ndarray) -> np.ndarray:
+        """``(dK / dlog p) alpha_m``: shape (parameters, n, tasks)."""
+        return self.pairs.apply(np.ascontiguousarray(alpha.T))
+
+
+class LandmarkGram:
+    """The matrix ``N G^-1 N'`` of a kernel seen through landmarks: ``N = K_nU``, ``G = K_UU``.
+
+    Parameters
+    ----------
+    across, among : pairs of all rows with the landmarks, and of the landmarks with each other
+    diagonal : callable(log_p) -> ndarray
+        ``k(x, x)`` of every row, for :meth:`error`.
+    """
+
+    JITTER = 1e-9
+
+    def __init__(self, across: Any, among: Any, diagonal: Any) -> None:
+        self.across, self.among, self.diagonal = across, among, diagonal
+        self.ridge: float | None = None
+
+    def twin(self) -> LandmarkGram:
+        """A copy with a state of its own; what does not depend on parameters is shared."""
+        other = LandmarkGram(_twin(self.across), _twin(self.among), self.diagonal)
+        other.ridge = self.ridge
+        return other
+
+    def update(self, log_p: np.ndarray) -> None:
+        """Form the factor ``B`` with ``K~ = B B'`` at these log-parameters."""
+        self.log_p = log_p
+        self.N = self.across.value(log_p)
+        G = self.among.value(log_p).copy()
+        if self.ridge is None:
+            self.ridge = self.JITTER * float(np.trace(G)) / max(len(G), 1)
+        # A constant ridge, so that derivatives do not see it.
+        G.flat[:: len(G) + 1] += self.ridge
+        self.L = np.linalg.cholesky(G)
+        self.B = np.ascontiguousarray(solve_triangular(self.L, self.N.T, lower=True).T)
+
+    def error(self) -> float:
+        """Largest ``k(x, x) - k~(x, x)`` over the rows: how much of a row the landmarks cannot see."""
+        return float(np.max(self.diagonal(self.log_p) - np.einsum("ij,ij->i", self.B, self.B)))
+
+    def product(self, A: np.ndarray) -> np.ndarray:
+        """``A K`` for row vectors ``A`` (tasks, n)."""
+        return (A @ self.B) @ self.B.T
+
+    def spread(self, rows: np.ndarray, V: np.ndarray) -> np.ndarray:
+        """``K[:, rows] V``."""
+        return self.B @ (self.B[rows].T @ V)
+
+    def system(self, rows: np.ndarray, D: np.ndarray, intercept: bool) -> ActiveSystem:
+        """The factored system of the rows with curvature ``D``."""
+        return LandmarkSystem.from_factor(self.B, rows, D, intercept)
+
+    def _dual(self, A: np.ndarray) -> np.ndarray:
+        """``G^-1 N' A'``: shape (landmarks, tasks)."""
+        return cho_solve((self.L, True), self.N.T @ A.T)
+
+    def contract(self, a: np.ndarray, alpha: np.ndarray) -> np.ndarray:
+        """``sum_m a_m' (dK / dlog p) alpha_m`` for every parameter."""
+        left, right = self._dual(a), self._dual(alpha)
+        return self.across.contract(a.T @ right.T + alpha.T @ left.T) - self.among.contract(left @ right.T)
+
+    def apply(self, alpha: np.ndarray) -> np.ndarray:
+        """``(dK / dlog p) alpha_m``: shape (parameters, n, tasks)."""
+        right = self._dual(alpha)
+        rest = self.across.apply_transposed(np.ascontiguousarray(alpha.T))
+        rest -= self.among.apply(right)
+        inner = np.stack([self.N @ cho_solve((self.L, True), part) for part in rest]) if len(rest) else rest
+        return self.across.apply(right) + inner
+
+
+def choose_landmarks(kernel: Any, X: np.ndarray, tol: float, limit: int) -> tuple[np.ndarray, float]:
+    """Rows that see all others to ``tol``: greedy pivoted Cholesky of the kernel matrix, ``limit`` rows at most.
+
+    Returns the rows and the largest ``k(x, x)`` that is left, relative to the largest to begin with.
+    """
+    rest = np.asarray(kernel.diagonal(X), float).copy()
+    first = max(float(rest.max()), np.finfo(float).tiny)
+    factor = np.zeros((len(X), limit))
+    rows: list[int] = []
+    while len(rows) < limit:
+        pivot = int(np.argmax(rest))
+        if rest[pivot] <= tol * first:
+            break
+        k = len(rows)
+        column = kernel(X, X[pivot : pivot + 1])[:, 0] - factor[:, :k] @ factor[pivot, :k]
+        factor[:, k] = column / np.sqrt(rest[pivot])
+        rest = np.maximum(rest - factor[:, k] ** 2, 0.0)
+        rest[pivot] = 0.0
+        rows.append(pivot)
+    return np.array(rows, dtype=int), float(rest.max()) / first
