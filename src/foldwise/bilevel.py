@@ -135,10 +135,20 @@ class Bilevel:
             "at_bound": self.space.at_bound(evaluation.theta),
         }
         out["gradient_norm"] = None
+        out["approximation"] = self._approximation(evaluation)
         if self.criterion.differentiable:
             self.differentiate(evaluation)
             out["gradient_norm"] = float(np.linalg.norm(self.projected(evaluation)))
         return out
+
+    def _approximation(self, evaluation: Evaluation) -> dict[str, Any] | None:
+        """How kernels were approximated, over all problems."""
+        parts = []
+        for problem, point in zip(self.problems, evaluation.points, strict=True):
+            part = problem.approximation(point) if hasattr(problem, "approximation") else None
+            if part is not None:
+                parts.append(part)
+        return {"landmarks": max(r for r, _ in parts), "bound": max(b for _, b in parts)} if parts else None
 
     def projected(self, evaluation: Evaluation) -> np.ndarray:
         """The gradient without the components that push against an active bound."""

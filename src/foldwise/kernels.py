@@ -18,7 +18,7 @@ from typing import Any
 
 import numpy as np
 from sklearn.base import BaseEstimator
-from sklearn.metrics.pairwise import additive_chi2_kernel, euclidean_distances
+from sklearn.metrics.pairwise import additive_chi2_kernel
 
 __all__ = ["RBF", "AdditiveChi2", "ExpChi2", "Kernel", "Linear", "Polynomial", "Precomputed", "Sum"]
 
@@ -135,6 +135,25 @@ def check_positive(K: Array) -> None:
         ) from None
 
 
+def squared_distances(X: Array, U: Array | None = None) -> Array:
+    """``||x_i - u_j||^2`` for all pairs of rows; exactly zero on the diagonal when ``U`` is None.
+
+    Both sets are shifted by the mean of ``X`` first: distances do not change, and rounding does not grow with the
+    distance of the data from zero.
+    """
+    centre = X.mean(axis=0)
+    left = X - centre
+    right = left if U is None else U - centre
+    out = left @ right.T
+    out *= -2.0
+    out += np.einsum("ij,ij->i", left, left)[:, None]
+    out += np.einsum("ij,ij->i", right, right)
+    np.maximum(out, 0.0, out=out)
+    if U is None:
+        out.flat[:: len(out) + 1] = 0.0
+    return out
+
+
 class _ExpPairs:
     """``K = exp(-gamma D)`` for a matrix of distances."""
 
@@ -177,7 +196,7 @@ class _ArdPairs:
         self.gamma = np.exp(log_p)
         root = np.sqrt(self.gamma)
         other = None if self.U is self.X else self.U * root
-        self.K = euclidean_distances(self.X * root, other, squared=True)
+        self.K = squared_distances(self.X * root, other)
         np.negative(self.K, out=self.K)
         np.exp(self.K, out=self.K)
         return self.K
@@ -235,11 +254,11 @@ class RBF(Kernel):
     def pairs(self, X, U=None):
         if self.ard or np.size(self.gamma) > 1:
             return _ArdPairs(X, U)
-        return _ExpPairs(euclidean_distances(X, U, squared=True))
+        return _ExpPairs(squared_distances(X, U))
 
     def __call__(self, X, Z):
         scale = np.sqrt(np.asarray(self.gamma, float))
-        return np.exp(-euclidean_distances(X * scale, Z * scale, squared=True))
+        return np.exp(-squared_distances(Z * scale, X * scale).T)
 
     def diagonal(self, X):
         return np.ones(len(X))

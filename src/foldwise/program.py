@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -14,13 +14,15 @@ from sklearn.utils.validation import check_array
 
 from foldwise.bilevel import Bilevel
 from foldwise.estimators.kernel import kernel_solver
+from foldwise.kernels import Precomputed
 from foldwise.losses import Loss
 from foldwise.models import Tunable
-from foldwise.models.kernel import kernel_dimension, kernel_start, slot_sizes
+from foldwise.models.kernel import kernel_dimension, kernel_start, slot_sizes, typical_widths
 from foldwise.models.linear import default_dimension
 from foldwise.optimizers.starts import default_starts
 from foldwise.problems.assemble import Rows, assemble, make_space
 from foldwise.problems.assemble_kernel import KernelModel, assemble_kernel
+from foldwise.problems.gram import choose_landmarks
 from foldwise.solvers.newton import Newton
 from foldwise.space import Dimension, Space, as_dimension
 
@@ -33,13 +35,15 @@ Splits = Sequence[tuple[np.ndarray, np.ndarray]]
 class Program:
     """A bilevel program and what its start depends on.
 
-    ``tied`` is the same program with the widths of all features tied, for a first, isotropic search.
+    ``tied`` is the same program with the widths of all features tied, for a first, isotropic search. ``exact`` builds
+    the program without landmarks, when ``bilevel`` uses them.
     """
 
     bilevel: Bilevel
     model: Any
     X: Any
     tied: Bilevel | None = None
+    exact: Callable[[], Bilevel] | None = None
     _values: dict[str, Any] = field(default_factory=dict)
     _candidates: list[dict[str, Any]] = field(default_factory=list)
 
@@ -77,11 +81,12 @@ def build_program(
     spec: Any,
     feature_names: Sequence[str] | None,
     shrinkage: float | None,
+    low_rank: bool | str = "auto",
 ) -> Program:
     """The bilevel program of these folds.
 
     ``spec`` is the user's space (or None); ``shrinkage`` the strength of the penalty on the spread of per-feature
-    kernel widths (None: the default).
+    kernel widths (None: the default); ``low_rank`` whether kernels may be seen through landmarks.
     """
     how = tunable.standardize()
     probe = tunable.build(classes, _width(X))
@@ -99,16 +104,20 @@ def build_program(
         else [f"x{i}" for i in range(d)]
     )
 
-    def bilevel(dims: Mapping[str, Dimension]) -> Bilevel:
+    marks = _landmarks(model, X, folds, low_rank) if kernel else None
+
+    def bilevel(dims: Mapping[str, Dimension], marks: list | None) -> Bilevel:
         space = make_space(dims, rows, names, _labels(model, d, names))
         if not kernel:
             problems = _linear_problems(model, X, rows, splits, folds, space, dims, how)
             return Bilevel(problems, criterion, space, Newton())
-        problems = _kernel_problems(model, X, rows, splits, folds, space, dims)
+        problems = _kernel_problems(model, X, rows, splits, folds, space, dims, marks)
         prior = _spread_penalty(space, dims, len(rows.Y[0]), shrinkage)
         return Bilevel(problems, criterion, space, kernel_solver(model.loss, 1e-7, 100), prior)
 
-    program = Program(bilevel(dimensions), model, first)
+    program = Program(bilevel(dimensions, marks), model, first)
+    if marks is not None:
+        program.exact = lambda: bilevel(dimensions, None)
     if kernel:
         dense = np.asarray(first.toarray() if sp.issparse(first) else first, float)
         program._values, program._candidates = kernel_start(model, dense, set(dimensions))
@@ -117,7 +126,8 @@ def build_program(
         }
         if wide:
             program.tied = bilevel(
-                {n: replace(dim, tie=[0] * wide[n]) if n in wide else dim for n, dim in dimensions.items()}
+                {n: replace(dim, tie=[0] * wide[n]) if n in wide else dim for n, dim in dimensions.items()},
+                marks,
             )
     return program
 
@@ -145,17 +155,55 @@ def _linear_problems(model, X, rows, splits, folds, space, dimensions, how) -> l
     ]
 
 
-def _kernel_problems(model: KernelModel, X, rows, splits, folds, space, dimensions) -> list:
+def _kernel_problems(model: KernelModel, X, rows, splits, folds, space, dimensions, marks) -> list:
+    marks = [None] * (1 if folds is None else len(folds)) if marks is None else marks
     if folds is None:
-        return [assemble_kernel(model, X, rows, splits, space, dimensions=dimensions)]
+        return [assemble_kernel(model, X, rows, splits, space, dimensions=dimensions, landmarks=marks[0])]
     K = len(rows.Y)
     targets = K * (K - 1) // 2 if model.multiclass == "ovo" and K > 1 else K
+    options = {"dimensions": dimensions, "n_total": len(splits) * targets}
     return [
-        assemble_kernel(
-            model, part, part_rows, [split], space, dimensions=dimensions, n_total=len(splits) * targets
-        )
-        for part, part_rows, split in folds
+        assemble_kernel(model, part, part_rows, [split], space, landmarks=mark, **options)
+        for (part, part_rows, split), mark in zip(folds, marks, strict=True)
     ]
+
+
+LOW_RANK_ROWS = 1_500
+LOW_RANK_TOL = 1e-3
+"""Landmarks are tried from this many rows on, and must leave less than this share of any row unseen."""
+
+
+def _landmarks(model: KernelModel, X: Any, folds: list | None, low_rank: bool | str) -> list | None:
+    """Landmark rows for every design, or None when the kernel matrix is to be formed in full.
+
+    They are chosen for kernels twice as narrow as where a search starts, so that they serve on its way.
+    """
+    if low_rank not in (True, False, "auto"):
+        raise ValueError(f"low_rank must be True, False or 'auto'; got {low_rank!r}")
+    designs = [X] if folds is None else [part for part, _, _ in folds]
+    n = designs[0].shape[0]
+    possible = not (model.loss.polyhedral or isinstance(model.kernel, Precomputed))
+    if low_rank is False or not possible or (low_rank == "auto" and n < LOW_RANK_ROWS):
+        if low_rank is True:
+            raise ValueError(
+                "low_rank=True needs a smooth loss and a kernel that is not precomputed; use 'auto'"
+            )
+        return None
+    limit = min(n // 2, 1_000) if low_rank is True else min(n // 10, 400)
+    out = []
+    for design in designs:
+        dense = np.asarray(design.toarray() if sp.issparse(design) else design, float)
+        typical = typical_widths(model.kernel, dense)
+        narrow = {name: 2.0 * value if name.endswith("gamma") else value for name, value in typical.items()}
+        size = {name: values.size for name, values in model.kernel.parameters(dense.shape[1]).items()}
+        widened = {
+            name: np.full(size[name], value) if size[name] > 1 else value for name, value in narrow.items()
+        }
+        rows, unseen = choose_landmarks(model.kernel.with_parameters(widened), dense, LOW_RANK_TOL, limit)
+        if unseen > LOW_RANK_TOL and low_rank == "auto":
+            return None
+        out.append(rows)
+    return out
 
 
 def _dimensions(tunable, model, X, rows, splits, how, user) -> dict[str, Dimension]:

@@ -65,6 +65,8 @@ class Result:
     at_bound : entries that sit at a bound
     n_kinks : training rows within ``1e-9`` of a kink of the loss, over all inner solutions
     history : one record per evaluation
+    approximation : None, or how kernels were approximated: the number of landmarks and a bound on what that changes in
+        any decision
     """
 
     theta: list[float]
@@ -86,6 +88,7 @@ class Result:
     seed: int | None = None
     version: str = ""
     warnings: list[str] = field(default_factory=list)
+    approximation: dict[str, Any] | None = None
 
     def to_json(self) -> str:
         """The whole result as JSON text; :meth:`from_json` gives it back."""
@@ -124,6 +127,9 @@ class Result:
         lines.append(
             f"hypergradient norm {norm}; largest KKT residual {kkt:.1g}; samples at a kink {self.n_kinks}"
         )
+        if self.approximation:
+            rank, bound = self.approximation["landmarks"], self.approximation["bound"]
+            lines.append(f"kernel through {rank} landmarks; decisions change by at most {bound:.1g}")
         lines += [f"warning: {text}" for text in self.warnings]
         return "\n".join(lines)
 

@@ -21,6 +21,7 @@ from foldwise.kernels import RBF, Kernel, Linear, Polynomial, Precomputed, Sum, 
 from foldwise.losses import Loss, get_loss
 from foldwise.problems.assemble import Role, Rows
 from foldwise.problems.assemble_kernel import KernelModel, assemble_kernel
+from foldwise.problems.gram import choose_landmarks
 from foldwise.solvers.libsvm import LibSvm
 from foldwise.solvers.representer import RepresenterNewton
 from foldwise.space import Space
@@ -62,6 +63,21 @@ def kernel_solver(loss: Loss, tol: float, max_iter: int) -> Any:
     return LibSvm(tol=max(tol, 1e-6)) if loss.polyhedral else RepresenterNewton(tol=tol, max_iter=max_iter)
 
 
+LANDMARK_ROWS = 1_500
+"""From this many rows on the solution through landmarks, where few suffice, is the start of the exact one."""
+
+
+def _landmark_start(
+    model: KernelModel, X: np.ndarray, rows: Rows, solver: Any, start: np.ndarray
+) -> np.ndarray:
+    """Decisions of the model seen through landmarks; ``start`` itself where many landmarks would be needed."""
+    landmarks, unseen = choose_landmarks(model.kernel, X, 1e-4, min(len(X) // 10, 400))
+    if unseen > 1e-4:
+        return start
+    problem = assemble_kernel(model, X, rows, [], Space(()), landmarks=landmarks)
+    return solver.solve(problem, np.zeros(0), start).W
+
+
 class _Kernel(CallbackSupportMixin, BaseEstimator):
     """What both kernel estimators share."""
 
@@ -99,7 +115,10 @@ class _Kernel(CallbackSupportMixin, BaseEstimator):
     def _solve(self, model: KernelModel, X: np.ndarray, rows: Rows) -> None:
         problem = assemble_kernel(model, X, rows, [], Space(()))
         solver = kernel_solver(model.loss, self.tol, self.max_iter)
-        point = solver.solve(problem, np.zeros(0), problem.start())
+        start = problem.start()
+        if len(X) >= LANDMARK_ROWS and not (model.loss.polyhedral or isinstance(model.kernel, Precomputed)):
+            start = _landmark_start(model, X, rows, solver, start)
+        point = solver.solve(problem, np.zeros(0), start)
         if not point.converged.all():
             warnings.warn(
                 f"{type(self).__name__} did not converge in {point.steps} iterations; raise max_iter",

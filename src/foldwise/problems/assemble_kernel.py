@@ -14,6 +14,7 @@ from foldwise.losses import Loss
 from foldwise.problems.assemble import Role, Rows, build_parameters, make_cells
 from foldwise.problems.dual import DualProblem
 from foldwise.problems.folds import Folds
+from foldwise.problems.gram import DenseGram, LandmarkGram
 from foldwise.problems.kernel import KernelProblem
 from foldwise.space import Dimension, Space
 
@@ -51,10 +52,7 @@ class KernelModel:
 
 def kernel_slots(model: KernelModel, d: int) -> dict[str, slice]:
     """Where each hyper-parameter's values stand among the kernel's parameters."""
-    where, first = {}, 0
-    for name, values in model.kernel.parameters(d).items():
-        where[name] = slice(first, first + values.size)
-        first += values.size
+    where = _own_slots(model.kernel, d)
     return {name: where[own] for name, own in model.slot_names.items()}
 
 
@@ -76,11 +74,16 @@ def assemble_kernel(
     *,
     dimensions: Mapping[str, Dimension] | None = None,
     n_total: int | None = None,
+    landmarks: np.ndarray | None = None,
 ) -> KernelProblem:
-    """The training problems of all splits (times classes or pairs of classes) on one kernel matrix."""
+    """The training problems of all splits (times classes or pairs of classes) on one kernel matrix.
+
+    With ``landmarks`` (row numbers) the kernel is seen through these rows: see :class:`LandmarkGram`.
+    """
     dimensions = {} if dimensions is None else dimensions
     n, d = X.shape
-    _check_memory(model, n)
+    if landmarks is None:
+        _check_memory(model, n)
     X = np.asarray(X.toarray() if hasattr(X, "toarray") else X, float)
     cells = make_cells(model, rows, dimensions, n)
     folds = Folds.build(n, splits, cells.row) if splits else Folds.whole(n, cells.row)
@@ -94,8 +97,32 @@ def assemble_kernel(
     parameters = build_parameters(model, stored, folds, cells, dimensions, space, (K, T, 0, slots))
     part = X[np.ix_(order, order)] if isinstance(model.kernel, Precomputed) else X[order]
     form = DualProblem if model.loss.polyhedral else KernelProblem
-    pairs = model.kernel.pairs(part)
-    return form(pairs, Y, folds, model.loss, parameters, model.fit_intercept, stored.weight, n_total, present)
+    gram: Any = (
+        DenseGram(model.kernel.pairs(part)) if landmarks is None else landmark_gram(model, X, part, landmarks)
+    )
+    return form(gram, Y, folds, model.loss, parameters, model.fit_intercept, stored.weight, n_total, present)
+
+
+def landmark_gram(model: KernelModel, X: np.ndarray, rows: np.ndarray, landmarks: np.ndarray) -> LandmarkGram:
+    """The kernel of ``rows`` through the landmarks, which number rows of ``X``."""
+    U = X[landmarks]
+    slots = _own_slots(model.kernel, X.shape[1])
+
+    def diagonal(log_p: np.ndarray) -> np.ndarray:
+        values = {name: np.exp(log_p[part]) for name, part in slots.items()}
+        values = {name: array if array.size > 1 else float(array[0]) for name, array in values.items()}
+        return model.kernel.with_parameters(values).diagonal(rows)
+
+    return LandmarkGram(model.kernel.pairs(rows, U), model.kernel.pairs(U), diagonal)
+
+
+def _own_slots(kernel: Kernel, d: int) -> dict[str, slice]:
+    """Where each of the kernel's parameters stands, by its own name."""
+    where, first = {}, 0
+    for name, values in kernel.parameters(d).items():
+        where[name] = slice(first, first + values.size)
+        first += values.size
+    return where
 
 
 def _check_memory(model: KernelModel, n: int) -> None:
@@ -104,5 +131,6 @@ def _check_memory(model: KernelModel, n: int) -> None:
     if needed > model.memory_limit:
         raise ValueError(
             f"kernel matrices of {n} rows need {needed / 1e9:.1f} GB, above the limit of "
-            f"{model.memory_limit / 1e9:.1f} GB; use fewer rows, a linear model, or raise memory_limit"
+            f"{model.memory_limit / 1e9:.1f} GB; use fewer rows, a linear model, low_rank=True in the search, or "
+            "raise memory_limit"
         )

@@ -250,6 +250,16 @@ class KernelProblem:
         """Not available for kernels."""
         return None
 
+    def approximation(self, point: KernelPoint) -> tuple[int, float] | None:
+        """Number of landmarks, and a bound on what they change in a decision at fixed coefficients; None if dense.
+
+        ``|(K - K~) alpha|_i <= max_j (k - k~)(x_j, x_j) ||alpha||_1`` since ``K - K~`` is positive semi-definite.
+        """
+        gram = self.gram(point.theta, point.par)
+        if not hasattr(gram, "error"):
+            return None
+        return gram.B.shape[1], gram.error() * float(np.abs(point.alpha).sum(axis=1).max())
+
     def validation(self, point: KernelPoint):
         """Yield ``(task, rows, decisions, targets, weights)`` of every task that validates on some row."""
         for m in range(self.n_tasks):
