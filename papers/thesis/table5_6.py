@@ -127,7 +127,7 @@ def run(quick: bool = False, data_dir: Path | None = None, out: Path | None = No
     )
     frame.note(
         f"Ours: mean ± sd over {n_splits} random splits and starts; like splits: the {n_like} whose bilinear test "
-        "error is nearest to the published one (that figure agrees by selection, the others were not looked at). "
+        "error is nearest to the published one (that figure agrees by selection, the others took no part in it). "
         "Evaluations are five per point, plus the final training."
     )
     frame.note("Kernel models are printed as published only.")
