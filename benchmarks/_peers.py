@@ -6,6 +6,7 @@ Every function selects hyper-parameters on the given folds, refits on all rows a
 from __future__ import annotations
 
 import time
+import warnings
 from collections.abc import Callable, Mapping
 from contextlib import redirect_stdout
 from importlib import import_module
@@ -21,6 +22,7 @@ from sklearn.model_selection import GridSearchCV, RandomizedSearchCV, cross_val_
 from foldwise import BilevelSearchCV
 from foldwise.bilevel import Bilevel
 from foldwise.models import describe
+from foldwise.program import build_program
 
 __all__ = [
     "cross_validation",
@@ -58,14 +60,37 @@ def program(search: BilevelSearchCV, X, y, sample_groups=None) -> Bilevel:
     search = clone(search)
     tunable = describe(search.estimator)
     data, rows, classes = search._data(tunable, X, y, None, sample_groups)
-    splits = search._splits(tunable, X, y, None, rows)
-    return search._program(tunable, data, rows, classes, splits, search._criterion(tunable))
+    splits = search._splits(tunable, data, y, None, rows)
+    criterion = search._criterion(tunable)
+    return build_program(
+        tunable, data, rows, classes, splits, criterion, search.space, None, search.shrinkage, search.low_rank
+    ).bilevel
 
 
-def judge(bilevel: Bilevel, params: Mapping[str, Any]) -> float:
-    """The exact cross-validation objective at these values, from a cold start."""
-    bare = {name.split("__")[-1]: value for name, value in params.items()}
-    return bilevel.evaluate(bilevel.space.theta(bare)).objective
+def judge(bilevel: Bilevel, params: Mapping[str, Any]) -> float | None:
+    """The exact cross-validation objective at these values.
+
+    From a cold start; where the training problems do not converge from there, along a path on which the strength
+    of regularisation falls. A value without convergence is no judgement: then it is None, with a warning.
+    """
+    theta = bilevel.space.theta({name.split("__")[-1]: value for name, value in params.items()})
+    evaluation = bilevel.evaluate(theta)
+    if not evaluation.converged:
+        evaluation = None
+        for shift in np.linspace(-8.0, 0.0, 9):
+            on_path = np.where(_strengths(bilevel), theta + shift, theta)
+            evaluation = bilevel.evaluate(on_path, warm=evaluation)
+    if not evaluation.converged:
+        warnings.warn(f"no judgement at {dict(params)}: the training problems did not converge", stacklevel=2)
+        return None
+    return evaluation.objective
+
+
+def _strengths(bilevel: Bilevel) -> np.ndarray:
+    """Which entries of ``theta`` are logarithms of a C."""
+    out = np.zeros(bilevel.space.size, dtype=bool)
+    out[bilevel.space.slices.get("C", slice(0, 0))] = True
+    return out
 
 
 def ours(search: BilevelSearchCV, X, y, **fit_params) -> Choice:
@@ -91,21 +116,22 @@ def own_grid(search: BilevelSearchCV, grid: Mapping[str, np.ndarray], X, y) -> C
 def optuna_on_program(search: BilevelSearchCV, X, y, sample_groups, trials: int, seed: int) -> Choice:
     """Optuna's TPE on our own inner solver, each trial warm-started from the one before; our refit.
 
-    ``inner_seconds`` in ``extra`` is the part spent in the inner solver; the rest is the sampler's.
+    ``inner_seconds`` in ``extra`` is the part spent in the inner solver, the rest is the sampler's;
+    ``slowest_trial`` is the longest single evaluation.
     """
     import optuna
 
     optuna.logging.set_verbosity(optuna.logging.WARNING)
     bilevel = program(search, X, y, sample_groups)
-    space, warm, inner = bilevel.space, None, 0.0
+    space, warm, inner = bilevel.space, None, []
 
     def objective(trial) -> float:
-        nonlocal warm, inner
+        nonlocal warm
         bounds = zip(space.names, space.lower, space.upper)
         theta = np.array([trial.suggest_float(name, low, high) for name, low, high in bounds])
         began = time.perf_counter()
         warm = bilevel.evaluate(theta, warm=warm)
-        inner += time.perf_counter() - began
+        inner.append(time.perf_counter() - began)
         return warm.objective
 
     study = optuna.create_study(sampler=optuna.samplers.TPESampler(seed=seed))
@@ -116,7 +142,8 @@ def optuna_on_program(search: BilevelSearchCV, X, y, sample_groups, trials: int,
     train = np.mean([len(rows) for rows, _ in search.cv.split(X, y)])
     model = clone(search.estimator).set_params(**tunable.rescaled(params, n / train))
     model.fit(X, y, sample_groups=sample_groups)
-    return Choice(params, model, study.best_value, evaluations=trials, extra={"inner_seconds": inner})
+    extra = {"inner_seconds": sum(inner), "slowest_trial": max(inner)}
+    return Choice(params, model, study.best_value, evaluations=trials, extra=extra)
 
 
 # scikit-learn

@@ -71,6 +71,17 @@ def show(console: Console, measurements: list[Measurement]) -> None:
         for m in measurements
         if m["unconverged"]
     }
+    remarks |= {
+        f"{m['method']}, {m['data']}, n = {m['n']}, seed {m['seed']}: the judge finds {m['objective']:.8g}, the "
+        f"search itself {m['own_objective']:.8g}"
+        for m in measurements
+        if m["method"] == OURS and _judged(m) and abs(m["own_objective"] / m["objective"] - 1) > 1e-6
+    }
+    remarks |= {
+        f"{m['method']}, {m['data']}, n = {m['n']}, seed {m['seed']}: not judged, training did not converge"
+        for m in measurements
+        if m["params"] and not _judged(m)
+    }
     for remark in sorted(remarks):
         console.print(remark, highlight=False)
 
@@ -100,13 +111,18 @@ def _figure(name: str, seeds: dict[int, Measurement], base: dict[int, Measuremen
         worst = [
             m["objective"] / base[s]["objective"] - 1
             for s, m in seeds.items()
-            if s in base and m["objective"]
+            if s in base and _judged(m, base[s])
         ]
         return f"{np.median(worst):+.1e}" if worst else "-"
     if name == "peak_bytes":
         return _number(median(m.get(name) for m in seeds.values()) / 1e6)
     value = median(m.get(name) for m in seeds.values())
     return "-" if np.isnan(value) else f"{value:.5f}"
+
+
+def _judged(*measurements: Measurement) -> bool:
+    """Whether all have an objective from the common judge."""
+    return all(m["objective"] is not None for m in measurements)
 
 
 def _summary(title: str, part: list[Measurement]) -> Rows:
@@ -129,7 +145,7 @@ def _summary(title: str, part: list[Measurement]) -> Rows:
             base[s]["objective"] / m["objective"] - 1
             for peer in peers
             for s, m in methods.get(peer, {}).items()
-            if m["objective"]
+            if _judged(m, base[s])
         ]
         cells.append(f"{max(excess):+.1e}" if excess else "-")
         rows.append(cells)
