@@ -48,18 +48,18 @@ class Program:
     _candidates: list[dict[str, Any]] = field(default_factory=list)
 
     def starts(self, count: int, rng: np.random.Generator) -> list[np.ndarray]:
-        """Starting points."""
+        """Starting points: first the ones with a reason, then random ones."""
         space = self.bilevel.space
-        if not isinstance(self.model, KernelModel):
-            return default_starts(self.bilevel, count, rng)
-        out = [self._theta(space, self._values)]
+        out = self.candidates(space)[:count]
         while len(out) < count:
             out.append(rng.uniform(space.lower, space.upper))
         return out
 
     def candidates(self, space: Space) -> list[np.ndarray]:
         """Points to look at before the first start."""
-        return [self._theta(space, values) for values in self._candidates]
+        if not isinstance(self.model, KernelModel):
+            return default_starts(self.bilevel)
+        return [self._theta(space, values) for values in [self._values, *self._candidates]]
 
     def _theta(self, space: Space, values: Mapping[str, Any]) -> np.ndarray:
         kinds = self.bilevel.problems[0].parameters.kinds

@@ -30,6 +30,8 @@ __all__ = ["BilevelSearchCV"]
 
 LOW_RANK_BOUND = 0.01
 """Change of a decision by landmarks, in units of the target, above which a search goes on without them."""
+SCAN_SIZE = 4
+"""With at most this many hyper-parameters a scan of a few points chooses the start; with more, two starts run."""
 KERNEL_TOL = 1e-4
 """Relative accuracy of the objective for kernel machines, whose evaluations are dear."""
 CUT_SHORT = (Status.INTERRUPTED, Status.TIME_LIMIT, Status.STOPPED)
@@ -73,7 +75,8 @@ class BilevelSearchCV(CallbackSupportMixin, MetaEstimatorMixin, BaseEstimator):
         "misclassification", or a Loss. "auto" is "squared" for regression and ``Logistic(s=2)`` for classification.
     cv : int, splitter or iterable, default=5
     n_starts : int, optional
-        Starting points; by default 2 when a tube width is tuned (closed and open), else 1.
+        Run the method from this many points and keep the best end. By default, with up to four hyper-parameters, a few
+        points are looked at and the method runs once, from the best of them; with more it runs from two.
     refit : bool, default=True
     rescale : bool, default=True
         Rescale the strength of regularisation for the final fit, whose training set is larger than a fold's by
@@ -314,15 +317,14 @@ class BilevelSearchCV(CallbackSupportMixin, MetaEstimatorMixin, BaseEstimator):
             elif optimizer.name == "grid":
                 starts = [0.5 * (space.lower + space.upper)]
             else:
-                tubes = any(kind == "epsilon" for kind in bilevel.problems[0].parameters.kinds.values())
-                linear = not isinstance(program.model, KernelModel)
-                count = self.n_starts or (2 if tubes and linear and optimizer.needs_gradient else 1)
-                starts = program.starts(count, rng)
+                reasoned = program.candidates(space)
+                alone = space.size <= SCAN_SIZE or program.tied is not None or not optimizer.needs_gradient
+                starts = program.starts(self.n_starts or (1 if alone else min(2, len(reasoned))), rng)
                 if optimizer.needs_gradient and program.tied is not None:
                     before.append(self._isotropic(program, limits))
                     starts[0] = space.theta(program.tied.space.params(np.array(before[0].theta)))
-                elif optimizer.needs_gradient:
-                    candidates = program.candidates(space)
+                elif optimizer.needs_gradient and self.n_starts is None and space.size <= SCAN_SIZE:
+                    candidates = reasoned[1:]
             outcomes = self._run(optimizer, bilevel, starts, candidates, limits, before)
             if program.exact is not None and self.low_rank == "auto":
                 best = min(outcomes, key=lambda result: result.objective)
@@ -343,8 +345,8 @@ class BilevelSearchCV(CallbackSupportMixin, MetaEstimatorMixin, BaseEstimator):
         assert program.tied is not None
         optimizer = METHODS["newton"](tol=1e-4)
         space = program.tied.space
-        theta = program._theta(space, program._values)
-        return run(optimizer, program.tied, theta, candidates=program.candidates(space), **limits)
+        first, *others = program.candidates(space)
+        return run(optimizer, program.tied, first, candidates=others, **limits)
 
     def _run(self, optimizer, bilevel: Bilevel, starts, candidates, limits, before) -> list[Result]:
         """One result per starting point; a search that was cut short ends there."""

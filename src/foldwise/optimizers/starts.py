@@ -11,32 +11,30 @@ __all__ = ["default_starts"]
 FACTORS = np.exp(np.linspace(-16.0, 16.0, 129))
 
 
-def default_starts(bilevel: Bilevel, n_starts: int, rng: np.random.Generator) -> list[np.ndarray]:
-    """``n_starts`` points: the least-squares optimum with a closed tube, the same with a tube, then random ones.
+def default_starts(bilevel: Bilevel) -> list[np.ndarray]:
+    """Points worth a look: the least-squares optimum with a closed tube and, if the tube is tuned, with two open ones.
 
     The strength of regularisation is found by least squares on all folds (see :mod:`foldwise.problems.ridge`);
-    entries that share it move together.
+    entries that share it move together. A wider tube leaves fewer rows to learn from, so the loss weighs more there.
     """
     space = bilevel.space
-    middle = 0.5 * (space.lower + space.upper)
     strength, tube = _directions(bilevel)
-    base = middle.copy()
+    base = 0.5 * (space.lower + space.upper)
     base[tube] = space.lower[tube]
-    spread = 0.5 * float(np.mean(space.upper[tube] - space.lower[tube])) if tube.any() else 0.0
+    spread = float(np.mean(space.upper[tube] - space.lower[tube])) if tube.any() else 0.0
     if strength.any():
         errors = bilevel.problems[0].scout(base, FACTORS) if len(bilevel.problems) == 1 else None
         if errors is not None:
             inside = [space.clip(base + np.log(f) * strength) for f in FACTORS]
             base = inside[int(np.argmin(errors))]
-            spread = min(spread, 0.5 * float(np.sqrt(errors.min())))
+            spread = min(spread, float(np.sqrt(errors.min())))
     starts = [base]
-    if tube.any() and n_starts > 1:
-        opened = base.copy()
-        opened[tube] = np.minimum(space.lower[tube] + spread, space.upper[tube])
-        starts.append(opened)
-    while len(starts) < n_starts:
-        starts.append(rng.uniform(space.lower, space.upper))
-    return starts[:n_starts]
+    if tube.any():
+        for width, more in ((0.5, 2.0), (1.0, 8.0)):
+            opened = base + np.log(more) * strength
+            opened[tube] = space.lower[tube] + width * spread
+            starts.append(space.clip(opened))
+    return starts
 
 
 def _directions(bilevel: Bilevel) -> tuple[np.ndarray, np.ndarray]:
