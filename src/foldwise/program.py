@@ -93,7 +93,9 @@ def build_program(
     kernel = isinstance(probe, KernelModel)
     if isinstance(how, tuple) and (kernel or (how[0] and not probe.fit_intercept)):
         how = "general"  # the shortcut for a StandardScaler needs a linear model with an intercept
-    folds = _transform(tunable, X, rows, splits) if how == "general" else None
+    folds = None
+    if how == "general":
+        folds, feature_names = _transform(tunable, X, rows, splits)
     first = X if folds is None else folds[0][0]
     d = first.shape[1]
     model = tunable.build(classes, d) if d != _width(X) else probe
@@ -210,6 +212,8 @@ def _dimensions(tunable, model, X, rows, splits, how, user) -> dict[str, Dimensi
     """The user's dimensions, with bounds from the data where none were given."""
     if user is None:
         spec: dict[str, Any] = dict.fromkeys(tunable.default)
+    elif isinstance(user, str):
+        raise ValueError(f"space must be a dict or a list of names; got {user!r}. Write [{user!r}]")
     else:
         spec = tunable.check_names(user if isinstance(user, Mapping) else dict.fromkeys(user))
     if not spec:
@@ -234,6 +238,10 @@ def _dimensions(tunable, model, X, rows, splits, how, user) -> dict[str, Dimensi
         if dimension.per not in model.roles[name].per:
             allowed = ", ".join(repr(per) for per in model.roles[name].per)
             raise ValueError(f"{name!r} cannot be tuned per {dimension.per}; per may be {allowed}")
+        lower = np.min(np.asarray(dimension.lower, float))
+        if lower < 0 or (lower == 0 and model.roles[name].kind != "epsilon"):
+            kind = "not be negative" if model.roles[name].kind == "epsilon" else "be positive"
+            raise ValueError(f"the bounds of {name!r} must {kind}; got a lower bound of {lower:g}")
         out[name] = dimension
     for pair in (("C", "lam"), ("C", "kernel__weights")):
         if all(name in out for name in pair):
@@ -243,8 +251,8 @@ def _dimensions(tunable, model, X, rows, splits, how, user) -> dict[str, Dimensi
     return out
 
 
-def _transform(tunable: Tunable, X, rows: Rows, splits: Splits) -> list:
-    """The earlier steps fitted on each split's training rows and applied to all its rows."""
+def _transform(tunable: Tunable, X, rows: Rows, splits: Splits) -> tuple[list, Any]:
+    """The earlier steps fitted on each split's training rows and applied to all its rows; the columns' names."""
     y = rows.Y[0] if rows.label is None else np.asarray(rows.class_labels)[rows.label]
     out = []
     for train, validation in splits:
@@ -265,7 +273,10 @@ def _transform(tunable: Tunable, X, rows: Rows, splits: Splits) -> list:
         raise ValueError(
             f"the pipeline gives {sorted(widths)} columns in different folds; it must give the same"
         )
-    return out
+    try:
+        return out, steps.get_feature_names_out()
+    except (AttributeError, ValueError):  # a step that does not name its columns
+        return out, None
 
 
 def training_mass(rows: Rows, splits: Splits) -> float:

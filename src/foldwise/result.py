@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import json
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from enum import StrEnum
 from typing import Any
 
 import numpy as np
 
-__all__ = ["Record", "Result", "Status"]
+__all__ = ["Record", "Result", "Status", "merge"]
 
 
 class Status(StrEnum):
@@ -33,6 +33,9 @@ MESSAGES = {
     Status.STOPPED: "A callback asked to stop; this is the best point so far.",
     Status.INTERRUPTED: "Interrupted from the keyboard; this is the best point so far.",
 }
+
+CUT_SHORT = (Status.INTERRUPTED, Status.TIME_LIMIT, Status.STOPPED)
+"""Endings that say nothing about the point: the search would have gone on."""
 
 
 @dataclass
@@ -132,6 +135,31 @@ class Result:
             lines.append(f"kernel through {rank} landmarks; decisions change by at most {bound:.1g}")
         lines += [f"warning: {text}" for text in self.warnings]
         return "\n".join(lines)
+
+
+def merge(before: list[Result], results: list[Result]) -> Result:
+    """One result for several starts: the best point, the history of all, also of a stage before them.
+
+    A search that was cut short says so, even when a start that had ended by then is the best.
+    """
+    best = min(results, key=lambda result: result.objective)
+    cut = [result for result in results if result.status in CUT_SHORT]
+    ending = cut[0] if cut else best
+    history: list[Record] = []
+    lowest = np.inf
+    for result in [*before, *results]:
+        for record in result.history:
+            lowest = min(lowest, record.objective)
+            history.append(replace(record, evaluation=len(history), best=lowest))
+    return replace(
+        best,
+        status=ending.status,
+        message=ending.message,
+        history=history,
+        objective_start=[*before, *results][0].objective_start,
+        n_evaluations=len(history),
+        n_inner_steps=sum(result.n_inner_steps for result in [*before, *results]),
+    )
 
 
 def _plain(value: Any) -> Any:

@@ -2,17 +2,26 @@
 
 from __future__ import annotations
 
+import threading
 import time
+from contextlib import nullcontext
 from dataclasses import replace
 from typing import Any
 
 import numpy as np
 from joblib import Parallel, delayed
+from sklearn import config_context
 from sklearn.base import BaseEstimator, MetaEstimatorMixin, clone
 from sklearn.model_selection import check_cv
 from sklearn.utils import check_random_state, get_tags, indexable
 from sklearn.utils.metaestimators import available_if
-from sklearn.utils.validation import _check_sample_weight, check_array, check_is_fitted, column_or_1d
+from sklearn.utils.validation import (
+    _check_sample_weight,
+    check_array,
+    check_is_fitted,
+    column_or_1d,
+    has_fit_parameter,
+)
 
 from foldwise.bilevel import Bilevel
 from foldwise.estimators.encoding import CallbackSupportMixin, encode_classes, encode_groups, with_callbacks
@@ -23,7 +32,7 @@ from foldwise.optimizers.base import run
 from foldwise.problems.assemble import Rows
 from foldwise.problems.assemble_kernel import KernelModel
 from foldwise.program import Program, build_program, training_mass
-from foldwise.result import Record, Result, Status
+from foldwise.result import CUT_SHORT, MESSAGES, Result, Status, merge
 from foldwise.version import __version__
 
 __all__ = ["BilevelSearchCV"]
@@ -34,7 +43,6 @@ SCAN_SIZE = 4
 """With at most this many hyper-parameters a scan of a few points chooses the start; with more, two starts run."""
 KERNEL_TOL = 1e-4
 """Relative accuracy of the objective for kernel machines, whose evaluations are dear."""
-CUT_SHORT = (Status.INTERRUPTED, Status.TIME_LIMIT, Status.STOPPED)
 
 
 def _delegates(name: str):
@@ -196,13 +204,27 @@ class BilevelSearchCV(CallbackSupportMixin, MetaEstimatorMixin, BaseEstimator):
         groups : array, shape (n,), optional
             Passed to the splitter, as in scikit-learn.
         """
+        self._forget()
+        try:
+            self._fit(X, y, sample_weight, sample_groups, groups)
+        except BaseException:
+            self._forget()
+            raise
+        return self
+
+    def _forget(self) -> None:
+        """Drop what a former fit, or half of this one, has set."""
+        for name in [n for n in vars(self) if n in ("_mass", "_selected") or (n[0] != "_" and n[-1] == "_")]:
+            delattr(self, name)
+
+    def _fit(self, X, y, sample_weight, sample_groups, groups) -> None:
         began = time.perf_counter()
-        context = (
-            self._init_callback_context(max_subtasks=None)
-            if hasattr(self, "_init_callback_context")
-            else None
-        )
+        context = None
+        if hasattr(self, "_init_callback_context"):
+            context = self._init_callback_context(max_subtasks=None)
+            context.call_on_fit_task_begin(estimator=self, X=X, y=y)
         tunable = describe(self.estimator)
+        self._check_arguments(tunable, y, sample_groups)
         criterion = self._criterion(tunable)
         data, rows, classes = self._data(tunable, X, y, sample_weight, sample_groups)
         self._mass = float(rows.Y.shape[1] if rows.weight is None else rows.weight.sum())
@@ -222,8 +244,28 @@ class BilevelSearchCV(CallbackSupportMixin, MetaEstimatorMixin, BaseEstimator):
         result = self._search(program, began, context)
         self._publish(tunable, result, program.bilevel, classes, len(splits))
         if self.refit:
-            self._refit(tunable, X, y, sample_weight, sample_groups, splits, rows, classes)
-        return self
+            factor = self._mass / training_mass(rows, splits) if self.rescale else 1.0
+            fit_params = {"sample_weight": sample_weight, "sample_groups": sample_groups}
+            self._refit(tunable, X, y, fit_params, factor, classes, context)
+        if context is not None:
+            context.call_on_fit_task_end(estimator=self, X=X, y=y)
+
+    def _check_arguments(self, tunable: Tunable, y, sample_groups) -> None:
+        if y is None:
+            raise ValueError("BilevelSearchCV requires y to be passed, but the target y is None")
+        if self.n_starts is not None and not (
+            isinstance(self.n_starts, (int, np.integer)) and self.n_starts > 0
+        ):
+            raise ValueError(f"n_starts must be a positive integer or None; got {self.n_starts!r}")
+        if callable(self.callbacks) or not all(callable(call) for call in self.callbacks):
+            raise ValueError(
+                f"callbacks must be a sequence of callables, such as [function]; got {self.callbacks!r}"
+            )
+        if sample_groups is not None and not has_fit_parameter(tunable.estimator, "sample_groups"):
+            raise ValueError(
+                f"{type(tunable.estimator).__name__} has no hyper-parameter per group of samples; leave sample_groups "
+                "out (groups is for the splitter), or use an estimator of foldwise"
+            )
 
     def _criterion(self, tunable: Tunable) -> Loss:
         if isinstance(self.criterion, str) and self.criterion == "auto":
@@ -252,8 +294,6 @@ class BilevelSearchCV(CallbackSupportMixin, MetaEstimatorMixin, BaseEstimator):
             from sklearn.utils.validation import validate_data
 
             data = validate_data(self, X, accept_sparse="csr", dtype=float)
-            if y is None:
-                raise ValueError("BilevelSearchCV requires y to be passed, but the target y is None")
             n = data.shape[0]
         y = column_or_1d(y, warn=True)
         if len(y) != n:
@@ -278,6 +318,8 @@ class BilevelSearchCV(CallbackSupportMixin, MetaEstimatorMixin, BaseEstimator):
     def _splits(self, tunable: Tunable, X, y, groups, rows: Rows) -> list[tuple[np.ndarray, np.ndarray]]:
         cv = check_cv(self.cv, y, classifier=tunable.task == "classification")
         splits = [(np.asarray(a), np.asarray(b)) for a, b in cv.split(X, y, groups)]
+        if not splits:
+            raise ValueError("cv gives no folds; pass a number of folds, a splitter or (train, test) pairs")
         for t, (train, validation) in enumerate(splits):
             if not len(train) or not len(validation):
                 raise ValueError(f"fold {t} has {len(train)} training and {len(validation)} validation rows")
@@ -338,7 +380,9 @@ class BilevelSearchCV(CallbackSupportMixin, MetaEstimatorMixin, BaseEstimator):
                     )
         finally:
             close()
-        return _merge(before, outcomes, began, self.random_state)
+        result = merge(before, outcomes)
+        seed = int(self.random_state) if isinstance(self.random_state, (int, np.integer)) else None
+        return replace(result, elapsed=time.perf_counter() - began, seed=seed, version=__version__)
 
     def _isotropic(self, program: Program, limits: dict[str, Any]) -> Result:
         """The search with one width for all features, from which the search over each starts."""
@@ -359,7 +403,13 @@ class BilevelSearchCV(CallbackSupportMixin, MetaEstimatorMixin, BaseEstimator):
             return Parallel(n_jobs=self.n_jobs, prefer="threads")(delayed(one)(i) for i in range(len(starts)))
         outcomes: list[Result] = []
         for index in range(len(starts)):
-            outcomes.append(one(index))
+            try:
+                outcomes.append(one(index))
+            except KeyboardInterrupt:  # before this start had a point to return
+                if not outcomes:
+                    raise
+                status = Status.INTERRUPTED
+                outcomes[-1] = replace(outcomes[-1], status=status, message=MESSAGES[status])
             if outcomes[-1].status in CUT_SHORT:
                 break
         return outcomes
@@ -402,15 +452,17 @@ class BilevelSearchCV(CallbackSupportMixin, MetaEstimatorMixin, BaseEstimator):
             bar = ProgressBar()
             bar.__enter__()
             callables.append(bar)
+        lock = threading.Lock()  # starts may run in threads; a callback sees one record at a time
 
         def callback(record) -> bool:
             stop = False
-            for call in callables:
-                stop = bool(call(record)) or stop
-            if context is not None:
-                task = context.subcontext(task_name="evaluation")
-                task.call_on_fit_task_begin(estimator=self)
-                stop = bool(task.call_on_fit_task_end(estimator=self)) or stop
+            with lock:
+                for call in callables:
+                    stop = bool(call(record)) or stop
+                if context is not None:
+                    task = context.subcontext(task_name="evaluation")
+                    task.call_on_fit_task_begin(estimator=self)
+                    stop = bool(task.call_on_fit_task_end(estimator=self)) or stop
             return stop
 
         return callback, (lambda: None) if bar is None else (lambda: bar.__exit__(None, None, None))
@@ -426,14 +478,15 @@ class BilevelSearchCV(CallbackSupportMixin, MetaEstimatorMixin, BaseEstimator):
         self._selected = values
         self.best_params_ = tunable.export(values, classes)
         self.best_score_ = -float(np.mean(result.fold_objectives))
-        self.best_index_ = int(np.argmin([record.objective for record in result.history]))
+        # The history may hold lower values of other objectives: of a first stage, or through landmarks.
+        self.best_index_ = [record.objective for record in result.history].index(result.objective)
         folds = np.array([record.fold_objectives for record in result.history])
         objectives = folds.mean(axis=1)
         results: dict[str, Any] = {
             "params": [tunable.export(_arrays(record.params), classes) for record in result.history],
             "mean_test_score": -objectives,
             "std_test_score": folds.std(axis=1),
-            "rank_test_score": np.argsort(np.argsort(objectives, kind="stable"), kind="stable") + 1,
+            "rank_test_score": np.searchsorted(np.sort(objectives), objectives) + 1,
             "elapsed": np.array([record.elapsed for record in result.history]),
         }
         for name in self.best_params_:
@@ -445,18 +498,22 @@ class BilevelSearchCV(CallbackSupportMixin, MetaEstimatorMixin, BaseEstimator):
             results[f"split{t}_test_score"] = -folds[:, t]
         self.cv_results_ = results
 
-    def _refit(self, tunable, X, y, sample_weight, sample_groups, splits, rows, classes) -> None:
+    def _refit(self, tunable, X, y, fit_params, factor: float, classes, context) -> None:
+        """Fit a copy with the selected values, rescaled to ``factor`` times the rows of a fold."""
         began = time.perf_counter()
-        factor = self._mass / training_mass(rows, splits) if self.rescale else 1.0
         params = tunable.rescaled(self._selected, factor)
         self.refit_params_ = tunable.export(params, classes)
         estimator = tunable.configure(clone(self.estimator), params, classes)
-        fit_params = {}
-        if sample_weight is not None:
-            fit_params["sample_weight"] = sample_weight
-        if sample_groups is not None:
-            fit_params["sample_groups"] = sample_groups
-        _fit(estimator, tunable, X, y, fit_params)
+        given = {tunable.prefix + name: value for name, value in fit_params.items() if value is not None}
+        task = None if context is None else context.subcontext(task_name="refit")
+        # What is given is for the last step, in folds and here: metadata routing inside a pipeline is not used.
+        with nullcontext() if task is None else task.propagate_callback_context(estimator):
+            if task is not None:
+                task.call_on_fit_task_begin(estimator=self, X=X, y=y)
+            with config_context(enable_metadata_routing=False):
+                estimator.fit(X, y, **given)
+        if task is not None:
+            task.call_on_fit_task_end(estimator=self, X=X, y=y)
         self.best_estimator_ = estimator
         self.refit_time_ = time.perf_counter() - began
 
@@ -468,8 +525,9 @@ class BilevelSearchCV(CallbackSupportMixin, MetaEstimatorMixin, BaseEstimator):
             raise AttributeError("this search was run with refit=False; use best_params_, or set refit=True")
         return self.best_estimator_
 
-    def score(self, X, y=None, **params):
+    def score(self, X, y=None, sample_weight=None):
         """The best estimator's score: accuracy or R^2."""
+        params = {} if sample_weight is None else {"sample_weight": sample_weight}
         return self._best().score(X, y, **params)
 
     @available_if(_delegates("predict"))
@@ -514,36 +572,3 @@ def _scale(bilevel: Bilevel) -> float:
 
 def _arrays(params: dict[str, Any]) -> dict[str, Any]:
     return {name: np.array(value) if isinstance(value, list) else value for name, value in params.items()}
-
-
-def _merge(before: list[Result], results: list[Result], began: float, seed) -> Result:
-    """One result for several starts: the best point, the history of all, also of a stage before them.
-
-    A search that was cut short says so, even when a start that had ended by then is the best.
-    """
-    best = min(results, key=lambda result: result.objective)
-    cut = [result for result in results if result.status in CUT_SHORT]
-    ending = cut[0] if cut else best
-    history: list[Record] = []
-    lowest = np.inf
-    for result in [*before, *results]:
-        for record in result.history:
-            lowest = min(lowest, record.objective)
-            history.append(replace(record, evaluation=len(history), best=lowest))
-    return replace(
-        best,
-        status=ending.status,
-        message=ending.message,
-        history=history,
-        objective_start=[*before, *results][0].objective_start,
-        n_evaluations=len(history),
-        n_inner_steps=sum(result.n_inner_steps for result in [*before, *results]),
-        elapsed=time.perf_counter() - began,
-        seed=int(seed) if isinstance(seed, (int, np.integer)) else None,
-        version=__version__,
-    )
-
-
-def _fit(estimator, tunable: Tunable, X, y, fit_params: dict[str, Any]) -> None:
-    """Fit with parameters for the last step only."""
-    estimator.fit(X, y, **{tunable.prefix + name: value for name, value in fit_params.items()})

@@ -43,7 +43,7 @@ def encode_classes(y) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     classes, codes = np.unique(y, return_inverse=True)
     if len(classes) < 2:
         raise ValueError(
-            f"y has one class only ({classes[0]!r}); classification needs at least two classes in the data"
+            f"y has one class only ({classes.tolist()[0]!r}); classification needs at least two classes in the data"
         )
     positive = (
         np.arange(len(classes))[:, None] == codes[None, :] if len(classes) > 2 else (codes == 1)[None, :]

@@ -63,6 +63,7 @@ class Trace:
         self.space = bilevel.space
         self.history: list[Record] = []
         self.best: Evaluation | None = None
+        self._best_record: Record | None = None
         self.began = time.perf_counter() if began is None else began
         self.steps_before = bilevel.n_inner_steps
 
@@ -89,14 +90,16 @@ class Trace:
     def differentiate(self, evaluation: Evaluation, order: int = 1, exact: bool = True) -> Evaluation:
         """Derivatives of an evaluation that was recorded without them."""
         self.bilevel.differentiate(evaluation, order, exact)
-        if evaluation is self.best and self.history:
-            self.history[-1].gradient_norm = float(np.linalg.norm(self.bilevel.projected(evaluation)))
+        if evaluation is self.best and self._best_record is not None:
+            self._best_record.gradient_norm = float(np.linalg.norm(self.bilevel.projected(evaluation)))
         return evaluation
 
     def record(self, evaluation: Evaluation, note: str = "") -> None:
         """Remember an evaluation; stop the search when a limit is reached."""
-        if self.best is None or evaluation.objective < self.best.objective:
+        better = self.best is None or evaluation.objective < self.best.objective
+        if better:
             self.best = evaluation
+        assert self.best is not None
         norm = None
         if evaluation.gradient is not None:
             norm = float(np.linalg.norm(self.bilevel.projected(evaluation)))
@@ -112,6 +115,8 @@ class Trace:
             fold_objectives=self.bilevel.by_fold(evaluation).tolist(),
         )
         self.history.append(record)
+        if better:
+            self._best_record = record
         if self.callback is not None and self.callback(record):
             raise StopSearch(Status.STOPPED)
         if self.deadline is not None and time.perf_counter() > self.deadline:
@@ -154,7 +159,10 @@ def run(
         for problem in bilevel.problems:
             problem.reset()
         status = Status.INTERRUPTED
-    assert trace.best is not None
+    if trace.best is None:
+        raise ValueError(
+            f"method {optimizer.name!r} evaluated no point; its max_iter or points must be at least 1"
+        )
     return _result(optimizer, trace, status)
 
 

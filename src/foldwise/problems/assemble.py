@@ -233,8 +233,8 @@ def _fixed(name, role, value, cells, Q, K, T, d) -> np.ndarray:
         if np.any(value <= 0) or not np.all(np.isfinite(value)):
             raise ValueError(f"{name} must be positive and finite; got {value}")
         value = role.sign * np.log(value) + np.log(role.factor)
-    elif np.any(value < 0):
-        raise ValueError(f"{name} must not be negative; got {value}")
+    elif not (np.all(value >= 0) and np.all(np.isfinite(value))):
+        raise ValueError(f"{name} must be finite and not negative; got {value}")
     if value.ndim == 0:
         return value
     if role.kind == "log_lam":
