@@ -185,7 +185,7 @@ def test_choice_of_the_model(y, asked, chosen):
 
 def test_space_is_read():
     entries = ["C=1e-3:1e3", "epsilon=0:2", "lam=0.1:2:log:feature"]
-    space = cli._parse_space(entries, "svr")
+    space = cli._parse_space(entries, "linearsvr")
     assert list(space) == ["linearsvr__C", "linearsvr__epsilon", "linearsvr__lam"]
     C, epsilon, lam = space.values()
     assert isinstance(C, Log)
@@ -193,7 +193,7 @@ def test_space_is_read():
     assert isinstance(epsilon, Lin)
     assert isinstance(lam, Log)
     assert lam.per == "feature"
-    assert cli._parse_space([], "svr") is None
+    assert cli._parse_space([], "linearsvr") is None
 
 
 @pytest.mark.parametrize("entry", ["C", "C=", "C=1", "C=a:b", "=1:2", "C=1:2:cubic", "C=2:1", "C=-1:1:log"])

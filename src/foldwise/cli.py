@@ -39,6 +39,7 @@ datasets_app = typer.Typer(invoke_without_command=True, rich_markup_mode=None)
 app.add_typer(datasets_app, name="datasets", help="List the data sets that can be made, or make one.")
 
 MODELS = ("auto", "svr", "svc")
+KERNELS = ("linear", "rbf", "ard")
 MOST_CLASSES = 10
 """``--model auto`` takes whole numbers for classes when there are at most this many."""
 
@@ -102,6 +103,9 @@ def fit(
     ],
     target: Annotated[str, typer.Option(help="Name of the target column.")],
     model: Annotated[str, typer.Option(help="svr, svc, or auto: by the target.")] = "auto",
+    kernel: Annotated[
+        str, typer.Option(help="linear, rbf, or ard: rbf with a width per feature.")
+    ] = "linear",
     loss: Annotated[str | None, typer.Option(help="Training loss; the model's own by default.")] = None,
     method: Annotated[str, typer.Option(help="auto, newton, lbfgsb, bfgs, rprop, grid or random.")] = "auto",
     cv: Annotated[int, typer.Option(help="Number of folds.", min=2)] = 5,
@@ -123,7 +127,7 @@ def fit(
 ) -> None:
     """Select the hyper-parameters of a model for a table, by cross-validation, and fit it."""
     with reported(debug):
-        _check_options(model, test_size, max_time, out, json_out)
+        _check_options(model, kernel, test_size, max_time, out, json_out)
         from foldwise.saving import save_model
         from foldwise.tables import read_table
 
@@ -132,13 +136,17 @@ def fit(
         kind, reason = _choose_model(model, table.y)
         _say(f"{len(table.y)} rows, {len(table.columns)} features; model {kind} ({reason})", quiet)
         train, test = _split(table, kind, test_size, cv, seed)
-        bounds = _parse_space(space or (), kind)
-        outcome = _run_fit(train, test, table.columns, kind, loss, method, cv, bounds, seed, max_time, quiet)
+        step = ("linear" if kernel == "linear" else "kernel") + kind
+        bounds = _parse_space(space or (), step)
+        estimator = _estimator(kind, kernel, loss)
+        outcome = _run_fit(
+            train, test, table.columns, kind, estimator, method, cv, bounds, seed, max_time, quiet
+        )
         summary = outcome["summary"]
         if compare:
             _say("running scikit-learn's GridSearchCV on the same folds ...", quiet)
             try:
-                summary["comparison"] = _run_grid(train, test, kind, loss, cv, seed)
+                summary["comparison"] = _run_grid(train, test, kind, kernel, loss, cv, seed)
             except KeyboardInterrupt:
                 _say("interrupted; the comparison is left out.")
         if not quiet:
@@ -151,11 +159,13 @@ def fit(
 
 
 def _check_options(
-    model: str, test_size: float, max_time: float | None, out: Path | None, json_out: Path | None
+    model: str, kernel: str, test_size: float, max_time: float | None, out: Path | None, json_out: Path | None
 ) -> None:
     """Refuse what cannot work before any time is spent on the search."""
     if model not in MODELS:
         raise InputError(f"--model {model} is unknown.", f"choose one of {', '.join(MODELS)}.")
+    if kernel not in KERNELS:
+        raise InputError(f"--kernel {kernel} is unknown.", f"choose one of {', '.join(KERNELS)}.")
     if not 0.0 <= test_size < 1.0:
         raise InputError(f"--test-size must be at least 0 and below 1; got {test_size:g}.", "try 0.25.")
     if max_time is not None and not max_time > 0:
@@ -226,7 +236,7 @@ def _split(table: Table, kind: str, test_size: float, cv: int, seed: int) -> tup
     return (X_train, y_train), (X_test, y_test)
 
 
-def _parse_space(entries: Sequence[str], kind: str) -> dict[str, Any] | None:
+def _parse_space(entries: Sequence[str], step: str) -> dict[str, Any] | None:
     """``["C=1e-3:1e3"]`` as a space for the pipeline's last step; None when empty."""
     if not entries:
         return None
@@ -248,7 +258,7 @@ def _parse_space(entries: Sequence[str], kind: str) -> dict[str, Any] | None:
         per = next((word for word in words if word in ("feature", "class")), None)
         log = "log" in words or ("lin" not in words and low > 0 and high >= 100 * low)
         try:
-            space[f"linear{kind}__{name}"] = (Log if log else Lin)(low, high, per=per)
+            space[f"{step}__{name}"] = (Log if log else Lin)(low, high, per=per)
         except ValueError as error:
             raise InputError(f"--space {entry}: {error}.", hint) from None
     return space
@@ -261,12 +271,22 @@ def _folds(kind: str, cv: int, seed: int) -> Any:
     return splitter(cv, shuffle=True, random_state=seed)
 
 
+def _estimator(kind: str, kernel: str, loss: str | None) -> Any:
+    """The model to tune."""
+    from foldwise import RBF, KernelSVC, KernelSVR, LinearSVC, LinearSVR
+
+    options = {} if loss is None else {"loss": loss}
+    if kernel == "linear":
+        return (LinearSVR if kind == "svr" else LinearSVC)(**options)
+    return (KernelSVR if kind == "svr" else KernelSVC)(RBF(ard=kernel == "ard"), **options)
+
+
 def _run_fit(
     train: tuple,
     test: tuple | None,
     columns: Sequence[str],
     kind: str,
-    loss: str | None,
+    estimator: Any,
     method: str,
     cv: int,
     bounds: dict[str, Any] | None,
@@ -278,11 +298,10 @@ def _run_fit(
     from sklearn.pipeline import make_pipeline
     from sklearn.preprocessing import StandardScaler
 
-    from foldwise import BilevelSearchCV, LinearSVC, LinearSVR
+    from foldwise import BilevelSearchCV
     from foldwise.callbacks import ProgressBar
 
-    estimator: Any = LinearSVR if kind == "svr" else LinearSVC
-    pipeline = make_pipeline(StandardScaler(), estimator(**({} if loss is None else {"loss": loss})))
+    pipeline = make_pipeline(StandardScaler(), estimator)
     progress = None if quiet else ProgressBar()
     search = BilevelSearchCV(
         pipeline,
@@ -357,7 +376,7 @@ def _test_error(fitted: Any, test: tuple | None, kind: str) -> float | None:
 
 
 def _run_grid(
-    train: tuple, test: tuple | None, kind: str, loss: str | None, cv: int, seed: int
+    train: tuple, test: tuple | None, kind: str, kernel: str, loss: str | None, cv: int, seed: int
 ) -> dict[str, Any]:
     """What a user of scikit-learn would do today: a grid in the same pipeline and on the same folds."""
     import numpy as np
@@ -365,23 +384,26 @@ def _run_grid(
     from sklearn.model_selection import GridSearchCV
     from sklearn.pipeline import make_pipeline
     from sklearn.preprocessing import StandardScaler
-    from sklearn.svm import LinearSVC, LinearSVR
+    from sklearn.svm import SVC, SVR, LinearSVC, LinearSVR
 
     X, y = train
-    if kind == "svr":
+    scoring = "neg_mean_squared_error" if kind == "svr" else "accuracy"
+    if kernel != "linear":
+        last: Any = SVR() if kind == "svr" else SVC()
+        own_loss = "epsilon_insensitive" if kind == "svr" else "hinge"
+        grid = {"C": np.logspace(-2, 4, 7), "gamma": np.logspace(-3, 2, 7) / X.shape[1]}
+    elif kind == "svr":
         own_loss = loss if loss == "epsilon_insensitive" else "squared_epsilon_insensitive"
-        last: Any = LinearSVR(loss=own_loss, dual="auto", random_state=seed)
+        last = LinearSVR(loss=own_loss, dual="auto", random_state=seed)
         grid = {"C": np.logspace(-4, 3, 8), "epsilon": np.linspace(0.0, y.std(), 6)}
-        scoring = "neg_mean_squared_error"
     else:
         own_loss = loss if loss == "hinge" else "squared_hinge"
         last = LinearSVC(loss=own_loss, dual="auto", random_state=seed)
         grid = {"C": np.logspace(-4, 2, 13)}
-        scoring = "accuracy"
     pipeline = make_pipeline(StandardScaler(), last)
     search = GridSearchCV(
         pipeline,
-        {f"linear{kind}__{name}": values for name, values in grid.items()},
+        {f"{type(last).__name__.lower()}__{name}": values for name, values in grid.items()},
         cv=_folds(kind, cv, seed),
         scoring=scoring,
     )
