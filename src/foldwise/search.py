@@ -324,11 +324,13 @@ class BilevelSearchCV(CallbackSupportMixin, MetaEstimatorMixin, BaseEstimator):
             if not len(train) or not len(validation):
                 raise ValueError(f"fold {t} has {len(train)} training and {len(validation)} validation rows")
             if rows.label is not None:
-                present = np.bincount(rows.label[train], minlength=len(rows.class_labels))
+                weight = None if rows.weight is None else rows.weight[train]
+                present = np.bincount(rows.label[train], weight, minlength=len(rows.class_labels))
                 if np.any(present == 0):
                     missing = rows.class_labels[int(np.argmin(present))]
                     raise ValueError(
-                        f"class {missing!r} has no training rows in fold {t}; use fewer folds, or a stratified splitter"
+                        f"class {missing!r} has no training rows in fold {t} (or only rows of weight 0); use "
+                        "fewer folds, or a stratified splitter"
                     )
             if rows.group is not None:
                 present = np.bincount(rows.group[train], minlength=len(rows.group_labels))

@@ -19,6 +19,7 @@ except ImportError:
 
 __all__ = [
     "CallbackSupportMixin",
+    "check_class_mass",
     "encode_class_weight",
     "encode_classes",
     "encode_groups",
@@ -49,6 +50,13 @@ def encode_classes(y) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         np.arange(len(classes))[:, None] == codes[None, :] if len(classes) > 2 else (codes == 1)[None, :]
     )
     return classes, np.where(positive, 1.0, -1.0), codes
+
+
+def check_class_mass(classes: np.ndarray, codes: np.ndarray, weight: np.ndarray | None) -> None:
+    """Refuse a class all of whose rows have weight 0: a loss such as the logistic one has no minimum then."""
+    if weight is not None and np.any(empty := np.bincount(codes, weight, len(classes)) == 0):
+        name = classes.tolist()[int(np.argmax(empty))]
+        raise ValueError(f"every row of class {name!r} has sample weight 0; drop these rows")
 
 
 def encode_class_weight(class_weight, classes: np.ndarray):

@@ -13,6 +13,7 @@ from sklearn.utils.validation import _check_sample_weight, check_is_fitted, vali
 
 from foldwise.estimators.encoding import (
     CallbackSupportMixin,
+    check_class_mass,
     encode_class_weight,
     encode_classes,
     encode_groups,
@@ -257,6 +258,7 @@ class LinearSVC(LinearClassifierMixin, ClassifierMixin, _Linear):
             if sample_weight is None
             else _check_sample_weight(sample_weight, X, ensure_non_negative=True)
         )
+        check_class_mass(self.classes_, codes, weight)
         group, self.group_labels_ = encode_groups(sample_groups, len(codes))
         rows = Rows(Y, weight, group, self.group_labels_, codes, self.classes_.tolist())
         self._solve(self._model(self.classes_), X, rows)

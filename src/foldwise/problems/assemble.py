@@ -256,11 +256,14 @@ def _fixed(name, role, value, cells, Q, K, T, d) -> np.ndarray:
 
 def _class_weights(model, rows, folds, cells, K, T, Q) -> np.ndarray:
     n_labels = len(rows.class_labels)
+    count_rows = getattr(model, "multiclass", "") == "ovo"  # scikit-learn's SVC balances rows, the others weights
     out = np.ones((K * T, Q))
     for t in range(T):
         if model.class_weight == "balanced":
-            counts = np.bincount(rows.label[folds.train[t]], minlength=n_labels)
-            by_label = counts.sum() / (n_labels * np.maximum(counts, 1))
+            train = folds.train[t]
+            weight = None if rows.weight is None or count_rows else rows.weight[train]
+            counts = np.bincount(rows.label[train], weight, minlength=n_labels).astype(float)
+            by_label = counts.sum() / (n_labels * np.where(counts > 0, counts, 1.0))
         else:
             by_label = np.array([float(model.class_weight.get(code, 1.0)) for code in range(n_labels)])
         for k in range(K):
