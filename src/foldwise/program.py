@@ -112,7 +112,7 @@ def build_program(
         space = make_space(dims, rows, names, _labels(model, d, names))
         if not kernel:
             problems = _linear_problems(model, X, rows, splits, folds, space, dims, how)
-            return Bilevel(problems, criterion, space, Newton())
+            return Bilevel(problems, criterion, space, Newton(tol=min(1e-9, _own_tol(tunable))))
         problems = _kernel_problems(model, X, rows, splits, folds, space, dims, marks)
         prior = _spread_penalty(space, dims, len(rows.Y[0]), shrinkage)
         return Bilevel(problems, criterion, space, kernel_solver(model.loss, 1e-7, 100), prior)
@@ -132,6 +132,12 @@ def build_program(
                 marks,
             )
     return program
+
+
+def _own_tol(tunable: Tunable) -> float:
+    """The tolerance of our own estimators, where finer than the search's; scikit-learn's mean something else."""
+    ours = type(tunable.estimator).__module__.startswith("foldwise")
+    return float(getattr(tunable.estimator, "tol", np.inf)) if ours else np.inf
 
 
 def _width(X: Any) -> int:
