@@ -14,7 +14,6 @@ from sklearn.utils.validation import check_array
 
 from foldwise.bilevel import Bilevel
 from foldwise.estimators.kernel import kernel_solver
-from foldwise.kernels import Precomputed
 from foldwise.losses import Loss
 from foldwise.models import Tunable
 from foldwise.models.kernel import kernel_dimension, kernel_start, slot_sizes, typical_widths
@@ -88,6 +87,7 @@ def build_program(
     ``spec`` is the user's space (or None); ``shrinkage`` the strength of the penalty on the spread of per-feature
     kernel widths (None: the default); ``low_rank`` whether kernels may be seen through landmarks.
     """
+    tunable = tunable.named(feature_names)
     how = tunable.standardize()
     probe = tunable.build(classes, _width(X))
     kernel = isinstance(probe, KernelModel)
@@ -190,7 +190,7 @@ def _landmarks(model: KernelModel, X: Any, folds: list | None, low_rank: bool | 
         raise ValueError(f"low_rank must be True, False or 'auto'; got {low_rank!r}")
     designs = [X] if folds is None else [part for part, _, _ in folds]
     n = designs[0].shape[0]
-    possible = not (model.loss.polyhedral or isinstance(model.kernel, Precomputed))
+    possible = not (model.loss.polyhedral or model.kernel.precomputed)
     if low_rank is False or not possible or (low_rank == "auto" and n < LOW_RANK_ROWS):
         if low_rank is True:
             raise ValueError(
@@ -252,7 +252,7 @@ def _dimensions(tunable, model, X, rows, splits, how, user) -> dict[str, Dimensi
     for pair in (("C", "lam"), ("C", "kernel__weights")):
         if all(name in out for name in pair):
             raise ValueError(
-                f"{pair[0]} and {pair[1]} scale each other: doubling both changes nothing. Tune one of them"
+                f"{pair[0]} and {pair[1]} scale each other, so their optimum is not unique. Tune one of them"
             )
     return out
 
