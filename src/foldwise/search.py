@@ -13,7 +13,7 @@ from joblib import Parallel, delayed
 from sklearn import config_context
 from sklearn.base import BaseEstimator, MetaEstimatorMixin, clone
 from sklearn.model_selection import check_cv
-from sklearn.utils import check_random_state, get_tags, indexable
+from sklearn.utils import assert_all_finite, check_random_state, get_tags, indexable
 from sklearn.utils.metaestimators import available_if
 from sklearn.utils.validation import (
     _check_sample_weight,
@@ -303,6 +303,7 @@ class BilevelSearchCV(CallbackSupportMixin, MetaEstimatorMixin, BaseEstimator):
             weight = _check_sample_weight(sample_weight, np.empty((n, 1)), ensure_non_negative=True)
         group, group_labels = encode_groups(sample_groups, n)
         if tunable.task == "classification":
+            assert_all_finite(y, input_name="y")
             classes, Y, codes = encode_classes(y)
             if len(classes) > 2 and tunable.min_classes_error:
                 raise ValueError(tunable.min_classes_error)
@@ -530,7 +531,8 @@ class BilevelSearchCV(CallbackSupportMixin, MetaEstimatorMixin, BaseEstimator):
     def score(self, X, y=None, sample_weight=None):
         """The best estimator's score: accuracy or R^2."""
         params = {} if sample_weight is None else {"sample_weight": sample_weight}
-        return self._best().score(X, y, **params)
+        with config_context(enable_metadata_routing=False):  # as in the final fit: for the last step
+            return self._best().score(X, y, **params)
 
     @available_if(_delegates("predict"))
     def predict(self, X):

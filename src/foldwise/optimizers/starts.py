@@ -26,7 +26,7 @@ def default_starts(bilevel: Bilevel) -> list[np.ndarray]:
         errors = bilevel.problems[0].scout(base, FACTORS) if len(bilevel.problems) == 1 else None
         if errors is not None:
             inside = [space.clip(base + np.log(f) * strength) for f in FACTORS]
-            base = inside[int(np.argmin(errors))]
+            base = inside[_choice(bilevel, errors)]
             spread = min(spread, float(np.sqrt(errors.min())))
     starts = [base]
     if tube.any():
@@ -35,6 +35,22 @@ def default_starts(bilevel: Bilevel) -> list[np.ndarray]:
             opened[tube] = space.lower[tube] + width * spread
             starts.append(space.clip(opened))
     return starts
+
+
+NEARLY = 1.01
+"""A start for several penalties may have an error that is larger by this factor than the lowest."""
+
+
+def _choice(bilevel: Bilevel, errors: np.ndarray) -> int:
+    """The strength with the lowest error; for several penalties the strongest that is nearly as good.
+
+    Where penalties are weak none of them matters, the gradient in their logarithms vanishes, and a search from there
+    would take that for a minimum.
+    """
+    kinds = bilevel.problems[0].parameters.kinds
+    if any(kinds[block.name] == "log_lam" and block.size > 1 for block in bilevel.space.blocks):
+        return int(np.argmax(errors <= NEARLY * errors.min()))
+    return int(np.argmin(errors))
 
 
 def _directions(bilevel: Bilevel) -> tuple[np.ndarray, np.ndarray]:
