@@ -5,10 +5,14 @@ At the solution of task ``m`` every training row is of one of three kinds: outsi
 ``z_j = y_j`` for the hinge, ``z_j = y_j - s_j epsilon_j`` for the tube. While ``theta`` moves a little no row changes
 kind, so ``alpha`` of the free rows and the intercept follow from ``K_FF alpha_F + b = ...`` and ``sum alpha = 0``: the
 same adjoint and sensitivities as for smooth losses, with the system of the free rows in place of the curved ones.
+
+Without free rows ``alpha`` moves with its bounds alone and the intercept is free within an interval, whose ends are set
+by two rows. Its middle is taken, as LIBSVM does; it follows these two rows.
 """
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -20,18 +24,27 @@ from foldwise.problems.gram import ActiveSystem, submatrix
 from foldwise.problems.kernel import KernelPoint, KernelProblem
 from foldwise.problems.parameters import Canonical, ParameterMap
 
-__all__ = ["DualProblem", "FreeSystem"]
+__all__ = ["DualProblem", "FreeSystem", "PinnedSystem", "decision_limits", "interval_ends"]
 
 
+@dataclass(eq=False)
 class FreeSystem(ActiveSystem):
-    """``K_FF`` of the free rows, factored; ``solve`` gives ``v, b`` with ``K v = r + b`` and ``sum v = total``."""
+    """``K_FF`` of the free rows, factored; ``solve`` gives ``v, b`` with ``K v = r + b`` and ``sum v = total``.
+
+    With an intercept ``K_FF`` may be singular where the bordered system is not. ``K_FF + s 11'`` is factored instead:
+    ``1'v`` is known, so the new term only moves ``b`` by ``s total``.
+    """
+
+    lift: float = 0.0
 
     @classmethod
     def build(cls, K: np.ndarray, rows: np.ndarray, D: Any, intercept: bool) -> FreeSystem:
-        """Factor the free rows' kernel matrix; duplicate rows get a vanishing ridge. ``D`` is not used."""
+        """Factor the free rows' kernel matrix; dependent rows get a vanishing ridge. ``D`` is not used."""
         H = submatrix(K, rows)
-        ridge = 1e-12 * max(float(np.trace(H)) / max(len(rows), 1), np.finfo(float).tiny)
-        info = 1
+        size = max(float(np.trace(H)) / max(len(rows), 1), np.finfo(float).tiny)
+        lift = size if intercept else 0.0
+        H += lift
+        ridge, info = 1e-13 * size, 1
         while len(rows) and info != 0:
             factor, info = dpotrf(H + ridge * np.eye(len(rows)), lower=1, clean=0)
             ridge *= 100.0
@@ -39,11 +52,58 @@ class FreeSystem(ActiveSystem):
                 raise FloatingPointError(
                     "a kernel matrix has values that are not finite; check X and the kernel"
                 )
-        self = cls(rows, np.ones(len(rows)), factor if len(rows) else H, None, 0.0)
-        if intercept:
-            self.ones = self.core(np.ones(len(rows)))
-            self.mass = float(self.ones.sum())
+        self = cls(rows, np.ones(len(rows)), factor if len(rows) else H, lift=lift)
+        self.bordered(intercept)
         return self
+
+    def solve(self, r: np.ndarray, total: Any) -> tuple[np.ndarray, Any]:
+        """``v`` and ``b``; without intercept ``b = 0``."""
+        v, b = super().solve(r, total)
+        return v, (b if self.ones is None or not len(self.rows) else b - self.lift * total)
+
+
+@dataclass(eq=False)
+class PinnedSystem:
+    """The intercept in the middle of its interval, set by the rows at its two ends; no row is free.
+
+    With ``e`` the weights of these rows, ``v = e total`` and ``e'(K v - r - b) = 0``: ``alpha`` does not answer, and
+    the mean decision of the two rows is held. ``slope`` is how the held decisions move with the tube's width.
+    """
+
+    rows: np.ndarray
+    slope: np.ndarray
+    spread: float
+
+    def solve(self, r: np.ndarray, total: Any) -> tuple[np.ndarray, Any]:
+        """``v`` and ``b``."""
+        e = np.full(len(self.rows), 1.0 / len(self.rows))
+        return (e * total if r.ndim == 1 else np.outer(e, total)), self.spread * total - e @ r
+
+
+def decision_limits(
+    y: np.ndarray, tube: Any, side: np.ndarray, free: np.ndarray, at_bound: np.ndarray
+) -> tuple[np.ndarray, np.ndarray]:
+    """Interval in which optimality wants each row's decision, from its kind; ``tube`` is None for the hinge.
+
+    Outside: beyond the margin, or within the tube. At the bound: the other side of that kink. Free: on it. ``side`` is
+    the sign of ``alpha``.
+    """
+    if tube is None:
+        above = (y > 0) != at_bound
+        low, up = np.where(above | free, y, -np.inf), np.where(above & ~free, np.inf, y)
+        return low, up
+    kink = y - side * tube
+    outside = ~(free | at_bound)
+    low = np.where(outside, y - tube, np.where(at_bound & (side > 0), -np.inf, kink))
+    up = np.where(outside, y + tube, np.where(at_bound & (side < 0), np.inf, kink))
+    return low, up
+
+
+def interval_ends(low: np.ndarray, up: np.ndarray, f: np.ndarray) -> tuple[int, int] | None:
+    """Rows that bound the intercept from below and above, given decisions ``f`` without it; None if one is missing."""
+    if not len(f) or np.all(np.isinf(low)) or np.all(np.isinf(up)):
+        return None
+    return int(np.argmax(low - f)), int(np.argmin(up - f))
 
 
 class DualProblem(KernelProblem):
@@ -76,47 +136,62 @@ class DualProblem(KernelProblem):
         free = (size > c * 1e-9) & ~at_bound & (c > 0)
         return free, at_bound
 
-    def on_kink(self, alpha: np.ndarray, par: Canonical) -> np.ndarray:
-        """Decision that a free row is held at: (tasks, n)."""
+    def tube(self, par: Canonical) -> np.ndarray | None:
+        """Tube widths, broadcastable to (tasks, n); None for the hinge."""
+        return None if self.loss.task == "classification" else self.by_row(par.epsilon)
+
+    def limits(self, alpha: np.ndarray, par: Canonical) -> tuple[np.ndarray, np.ndarray]:
+        """Interval in which optimality wants every training row's decision: two arrays (tasks, n)."""
         y = np.broadcast_to(self.targets(), alpha.shape)
-        if self.loss.task == "classification":
-            return y
-        return y - np.sign(alpha) * self.by_row(par.epsilon)
+        return decision_limits(y, self.tube(par), np.sign(alpha), *self.kinds(alpha, par))
 
     def systems(self, point: KernelPoint) -> list:
-        """The factored system of every task's free rows; built once."""
+        """The factored system of every task's free rows, or of the rows that pin its intercept; built once."""
         if not point.systems:
             K = self.gram(point.theta, point.par).K
-            free, _ = self.kinds(point.alpha, point.par)
-            point.systems = [FreeSystem.build(K, np.flatnonzero(row), None, self.intercept) for row in free]
+            free, at_bound = self.kinds(point.alpha, point.par)
+            low, up = self.limits(point.alpha, point.par)
+            for m, mask in enumerate(free):
+                rows = np.flatnonzero(mask)
+                system: Any = FreeSystem.build(K, rows, None, self.intercept)
+                if self.intercept and not len(rows):
+                    system = self._pinned(K, m, point, low[m], up[m], at_bound[m]) or system
+                point.systems.append(system)
         return point.systems
 
+    def _pinned(self, K, m: int, point: KernelPoint, low, up, at_bound) -> PinnedSystem | None:
+        trains = np.flatnonzero(self.trains[m] & (self.weight > 0))
+        ends = interval_ends(low[trains], up[trains], point.Z[m][trains])
+        if ends is None:
+            return None
+        first, last = trains[ends[0]], trains[ends[1]]
+        # The lower end is y - epsilon of a row outside or y + epsilon of one at its bound; the upper end mirrors it.
+        slope = np.array([1.0 if at_bound[first] else -1.0, -1.0 if at_bound[last] else 1.0])
+        rows = np.array([first, last])
+        if first == last:
+            rows, slope = rows[:1], np.zeros(1)
+        return PinnedSystem(rows, slope, float(K[np.ix_(rows, rows)].mean()))
+
     def direct(self, point: KernelPoint) -> tuple[np.ndarray | None, np.ndarray | None]:
-        """Rows at their bound move with it; free rows of a tube move with its width."""
+        """Rows at their bound move with it; free rows of a tube, and those that pin an intercept, with its width."""
         par, tunes = point.par, self.parameters.tunes
         free, at_bound = self.kinds(point.alpha, par)
         direct = shift = None
         if tunes["log_c"]:
             direct = (point.alpha * at_bound)[:, :, None] * self.by_row(par.d_log_c)
         if tunes["epsilon"]:
-            shift = -(np.sign(point.alpha) * free)[:, :, None] * self.by_row(par.d_epsilon)
+            slope = -np.sign(point.alpha) * free
+            for m, system in enumerate(self.systems(point)):
+                if isinstance(system, PinnedSystem):
+                    slope[m, system.rows] = system.slope
+            shift = slope[:, :, None] * self.by_row(par.d_epsilon)
         return direct, shift
 
     def residual(self, point: KernelPoint) -> np.ndarray:
         """Violation of the dual's optimality conditions in units of the decision, and of ``sum alpha``."""
-        par = point.par
-        Z = self.gram(point.theta, par).product(point.alpha) + point.W[:, -1:]
-        free, at_bound = self.kinds(point.alpha, par)
-        outside = self.trains & ~free & ~at_bound & (self.weight > 0)
-        y = np.broadcast_to(self.targets(), Z.shape)
-        gap = np.abs(Z - self.on_kink(point.alpha, par)) * free
-        if self.loss.task == "classification":
-            margin = 1.0 - y * Z
-            gap += np.maximum(margin, 0) * outside + np.maximum(-margin, 0) * at_bound
-        else:
-            r, epsilon = Z - y, self.by_row(par.epsilon)
-            beyond = -r * np.sign(point.alpha) - epsilon
-            gap += np.maximum(np.abs(r) - epsilon, 0) * outside + np.maximum(-beyond, 0) * at_bound
+        Z = self.gram(point.theta, point.par).product(point.alpha) + point.W[:, -1:]
+        low, up = self.limits(point.alpha, point.par)
+        gap = np.maximum(np.maximum(low - Z, Z - up), 0.0) * (self.trains & (self.weight > 0))
         scale = 1.0 if self.loss.task == "classification" else max(float(np.std(self.Y)), 1e-300)
         total = np.abs(point.alpha.sum(axis=1)) / np.maximum(np.abs(point.alpha).sum(axis=1), 1e-300)
         return gap.max(axis=1) / scale + (total if self.intercept else 0.0)

@@ -1,0 +1,129 @@
+"""The dual of a support vector machine to rounding: an active-set method for its box, from a nearby start."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from foldwise.problems.dual import FreeSystem, decision_limits, interval_ends
+
+__all__ = ["Finished", "finish"]
+
+
+@dataclass(frozen=True, eq=False)
+class Finished:
+    """Coefficients, intercept, and the largest violation of optimality that is left, in units of the decision."""
+
+    alpha: np.ndarray
+    b: float
+    gap: float
+    rounds: int
+
+
+def finish(
+    K: np.ndarray,
+    y: np.ndarray,
+    tube: Any,
+    c: np.ndarray,
+    alpha: np.ndarray,
+    b: float,
+    intercept: bool,
+    *,
+    snap: float = 1e-7,
+    max_rounds: int | None = None,
+) -> Finished:
+    """Minimise ``1/2 alpha'K alpha - alpha'y + tube |alpha|_1`` with ``|alpha_j| <= c_j`` and ``sum alpha = 0``.
+
+    Without intercept there is no sum. For the hinge (``tube=None``) ``y_j alpha_j`` is in ``[0, c_j]``.
+
+    Each round solves for the free rows exactly and goes there, or as far as the first bound, which then holds its row;
+    when no bound is in the way, rows whose decisions are on the wrong side of their kink are let go. ``K_FF`` may be
+    singular: a direction without curvature leads to a bound.
+
+    Parameters
+    ----------
+    K : ndarray, shape (n, n)
+    y, c : ndarray, shape (n,)
+        Targets and positive bounds.
+    tube : None, float or ndarray
+    alpha, b : a start within the bounds
+    snap : float
+        Coefficients this near to a bound, in units of ``c``, begin on it.
+    max_rounds : int, optional
+        500 and two for every row by default.
+    """
+    max_rounds = 500 + 2 * len(y) if max_rounds is None else max_rounds
+    alpha = _snapped(alpha, c, snap, intercept)
+    side = y.copy() if tube is None else np.sign(alpha)
+    free = (alpha != 0) & (np.abs(alpha) < c)
+    b = b if intercept else 0.0
+    f = alpha @ K
+    repeats, gap, rounds = 0, np.inf, 0
+    while rounds < max_rounds:
+        rounds += 1
+        tol = _rounding(K, y, alpha)
+        low, up = decision_limits(y, tube, side, free, ~free & (alpha != 0))
+        rows = np.flatnonzero(free)
+        # 1. The free rows go to where their decisions are on the kink, or as far as a bound allows.
+        if len(rows):
+            system = FreeSystem.build(K, rows, None, intercept)
+            step, shift = system.solve(low[rows] - f[rows], -float(alpha.sum()))
+            b = -float(shift)
+            a, push = side[rows] * alpha[rows], side[rows] * step
+            t, hit = _reach(a, push, c[rows])
+            new = np.where(hit, np.where(push > 0, c[rows], 0.0), a + t * push)
+            if hit.any() and not intercept:
+                # Nothing ties the rows together: all that leave the box stop at its sides, if that descends.
+                clipped = np.clip(a + push, 0.0, c[rows])
+                d = side[rows] * (clipped - a)
+                if 0.5 * d @ K[np.ix_(rows, rows)] @ d < d @ (low[rows] - f[rows]):
+                    new, hit = clipped, clipped != a + push
+            alpha[rows] = side[rows] * new
+            free[rows[hit]] = False
+            f = alpha @ K
+            if hit.any():
+                continue
+            if np.abs(low[rows] - f[rows] - b).max() > tol and repeats < 2:
+                repeats += 1
+                continue
+        elif intercept:
+            ends = interval_ends(low, up, f)
+            if ends is not None:
+                b = 0.5 * float(low[ends[0]] - f[ends[0]] + up[ends[1]] - f[ends[1]])
+        # 2. Held rows whose decisions are on the wrong side are let go.
+        repeats = 0
+        below, above = low - f - b, f + b - up
+        wrong = np.maximum(below, above)
+        gap = float(wrong.max(initial=0.0))
+        loose = ~free & (wrong > max(tol, 0.1 * gap))
+        if not loose.any():
+            break
+        if tube is not None:
+            side = np.where(loose & (alpha == 0), np.where(below > 0, 1.0, -1.0), side)
+        free |= loose
+    return Finished(alpha, b, gap, rounds)
+
+
+def _snapped(alpha: np.ndarray, c: np.ndarray, snap: float, intercept: bool) -> np.ndarray:
+    """Coefficients next to a bound put on it, unless that leaves no free row to restore ``sum alpha = 0``."""
+    size = np.abs(alpha)
+    out = np.where(size >= (1 - snap) * c, np.sign(alpha) * c, np.where(size <= snap * c, 0.0, alpha))
+    held = not np.any((out != 0) & (np.abs(out) < c))
+    if intercept and held and abs(out.sum()) > 1e-13 * np.abs(out).sum():
+        return np.clip(alpha, -c, c)
+    return out
+
+
+def _rounding(K: np.ndarray, y: np.ndarray, alpha: np.ndarray) -> float:
+    """What rounding may do to a decision."""
+    return 1e-14 * (float(np.abs(K.diagonal()).max()) * float(np.abs(alpha).sum()) + float(np.abs(y).max()))
+
+
+def _reach(a: np.ndarray, step: np.ndarray, c: np.ndarray) -> tuple[float, np.ndarray]:
+    """The part of a step that keeps ``0 <= a <= c``, and which entries stop it."""
+    with np.errstate(divide="ignore", invalid="ignore"):
+        room = np.where(step > 0, (c - a) / step, np.where(step < 0, -a / step, np.inf))
+    t = float(room.min())
+    return (1.0, np.zeros(len(a), dtype=bool)) if t >= 1.0 else (max(t, 0.0), room <= max(t, 0.0))
