@@ -60,10 +60,30 @@ class Kernel(BaseEstimator):
         """``k(x, x)`` for every row."""
         return np.array([float(self(row[None], row[None])[0, 0]) for row in X])
 
+    @property
+    def precomputed(self) -> bool:
+        """Whether columns of ``X`` stand for training rows."""
+        return False
+
+    def reordered(self, X: Array, order: Array) -> Array:
+        """Training rows in another order."""
+        return X[order]
+
+    def resolved(self, names: Sequence[str] | None) -> Kernel:
+        """This kernel with columns that were chosen by name turned into numbers."""
+        return self
+
+
+def _not_negative(name: str, value: Any) -> Array:
+    array = np.atleast_1d(np.asarray(value, float))
+    if not np.all(np.isfinite(array)) or np.any(array < 0):
+        raise ValueError(f"the kernel's {name} must be finite and not negative; got {value}")
+    return array
+
 
 def _plain(value: Any) -> Any:
     array = np.asarray(value, float)
-    return float(array) if array.ndim == 0 else array
+    return float(array.ravel()[0]) if array.size == 1 else array
 
 
 class _Fixed:
@@ -108,6 +128,13 @@ class Precomputed(Kernel):
     Inside a :class:`Sum`, give each part the columns of its own matrix.
     """
 
+    @property
+    def precomputed(self):
+        return True
+
+    def reordered(self, X, order):
+        return X[np.ix_(order, order)]
+
     def pairs(self, X, U=None):
         if U is not None:
             raise ValueError("a precomputed kernel has no low-rank form; use low_rank=False")
@@ -118,6 +145,9 @@ class Precomputed(Kernel):
 
     def __call__(self, X, Z):
         return X
+
+    def diagonal(self, X):
+        return np.diagonal(X).copy()
 
 
 def check_positive(K: Array) -> None:
@@ -242,7 +272,7 @@ class RBF(Kernel):
         self.ard = ard
 
     def parameters(self, d):
-        gamma = np.atleast_1d(np.asarray(self.gamma, float))
+        gamma = _not_negative("gamma", self.gamma)
         if gamma.size not in (1, d):
             raise ValueError(
                 f"RBF has {gamma.size} values of gamma for {d} features; give one, or one per feature"
@@ -302,7 +332,7 @@ class Polynomial(Kernel):
     def parameters(self, d):
         if int(self.degree) != self.degree or self.degree < 1:
             raise ValueError(f"degree must be a positive integer; got {self.degree!r}")
-        return {"gamma": np.array([float(self.gamma)]), "coef0": np.array([float(self.coef0)])}
+        return {"gamma": _not_negative("gamma", self.gamma), "coef0": _not_negative("coef0", self.coef0)}
 
     def pairs(self, X, U=None):
         return _PolynomialPairs(X @ (X if U is None else U).T, int(self.degree))
@@ -326,7 +356,7 @@ class ExpChi2(Kernel):
         self.gamma = gamma
 
     def parameters(self, d):
-        return {"gamma": np.array([float(self.gamma)])}
+        return {"gamma": _not_negative("gamma", self.gamma)}
 
     def pairs(self, X, U=None):
         _check_histograms(X)
@@ -403,7 +433,8 @@ class Sum(Kernel):
         Positive; 1 / number of kernels by default. With ``C`` free too, their scale is degenerate (thesis 3.2):
         a search keeps ``C`` fixed, or ties it.
     columns : sequence, optional
-        One entry per kernel: a slice, or a list of column numbers; None for all columns.
+        One entry per kernel: a slice, a list of column numbers or, for data frames, of names; None for all columns.
+        Those of a Sum inside another count within the columns that it was given.
 
     Examples
     --------
@@ -423,7 +454,11 @@ class Sum(Kernel):
         return ["weights", *inner]
 
     def _columns(self, p: int) -> Any:
-        if self.columns is None or self.columns[p] is None:
+        if self.columns is None:
+            return slice(None)
+        if len(self.columns) != len(self.kernels):
+            raise ValueError(f"Sum has {len(self.kernels)} kernels and {len(self.columns)} choices of columns")
+        if self.columns[p] is None:
             return slice(None)
         return self.columns[p]
 
@@ -434,22 +469,57 @@ class Sum(Kernel):
             raise ValueError(f"Sum has {P} kernels and {weights.size} weights; they must be equal in number")
         if np.any(weights < 0):
             raise ValueError(f"kernel weights must not be negative; got {weights}")
+        if not np.all(np.isfinite(weights)):
+            raise ValueError(f"kernel weights must be finite; got {weights}")
         return np.maximum(weights, np.finfo(float).tiny)
 
     def parameters(self, d):
         out = {"weights": self._weights()}
         for p, kernel in enumerate(self.kernels):
-            width = len(np.arange(d)[self._columns(p)])
+            width = self._width(p, d)
             for name, values in kernel.parameters(width).items():
                 out[f"k{p}__{name}"] = values
         return out
+
+    def _width(self, p: int, d: int) -> int:
+        columns = self._columns(p)
+        if not isinstance(columns, slice) and any(isinstance(column, str) for column in columns):
+            raise ValueError(f"columns {columns} of a Sum are names, which need a data frame; got an array")
+        try:
+            width = len(np.arange(d)[columns])
+        except IndexError:
+            raise ValueError(f"columns {columns} of a Sum are not all among the {d} of X") from None
+        if width == 0:
+            raise ValueError(f"columns {columns} of a Sum choose none of the {d} of X")
+        return width
+
+    @property
+    def precomputed(self):
+        return any(kernel.precomputed for kernel in self.kernels)
+
+    def reordered(self, X, order):
+        out = X[order]
+        for p, kernel in enumerate(self.kernels):
+            if kernel.precomputed:
+                columns = self._columns(p)
+                out[:, columns] = kernel.reordered(X[:, columns], order)
+        return out
+
+    def resolved(self, names):
+        if names is None:
+            return self
+        P = len(self.kernels)
+        columns = [None] * P if self.columns is None else named_columns(self.columns, names)
+        inner = [list(names) if c is None else np.asarray(names, dtype=object)[c].tolist() for c in columns]
+        kernels = [kernel.resolved(part) for kernel, part in zip(self.kernels, inner, strict=False)]
+        return Sum(kernels, self.weights, None if self.columns is None else columns)
 
     def with_parameters(self, values):
         kernels = list(self.kernels)
         own: dict[str, Any] = {}
         for name, value in values.items():
             if name == "weights":
-                own["weights"] = np.asarray(value, float)
+                own["weights"] = np.atleast_1d(np.asarray(value, float))
                 continue
             part, inner = name.split("__", 1)
             p = int(part[1:])
@@ -471,6 +541,10 @@ class Sum(Kernel):
             columns = self._columns(p)
             total = total + weight * kernel(X[:, columns], Z[:, columns])
         return np.asarray(total)
+
+    def diagonal(self, X):
+        parts = [kernel.diagonal(X[:, self._columns(p)]) for p, kernel in enumerate(self.kernels)]
+        return self._weights() @ np.stack(parts)
 
 
 def named_columns(columns: Sequence[Any], names: Sequence[str]) -> list[Any]:

@@ -17,7 +17,7 @@ from foldwise.estimators.encoding import (
     encode_groups,
     with_callbacks,
 )
-from foldwise.kernels import RBF, Kernel, Linear, Polynomial, Precomputed, Sum, named_columns
+from foldwise.kernels import RBF, Kernel, Linear, Polynomial, Precomputed
 from foldwise.losses import Loss, get_loss
 from foldwise.problems.assemble import Role, Rows
 from foldwise.problems.assemble_kernel import KernelModel, assemble_kernel
@@ -60,7 +60,7 @@ def kernel_roles(kernel: Kernel, d: int) -> dict[str, Role]:
 
 def kernel_solver(loss: Loss, tol: float, max_iter: int) -> Any:
     """The solver of this loss: Newton for smooth ones, LIBSVM for the hinge and the tube."""
-    return LibSvm(tol=max(tol, 1e-6)) if loss.polyhedral else RepresenterNewton(tol=tol, max_iter=max_iter)
+    return LibSvm() if loss.polyhedral else RepresenterNewton(tol=tol, max_iter=max_iter)
 
 
 LANDMARK_ROWS = 1_500
@@ -92,10 +92,7 @@ class _Kernel(CallbackSupportMixin, BaseEstimator):
         return loss
 
     def _kernel(self, names: Any = None) -> Kernel:
-        kernel = as_kernel(self.kernel)
-        if isinstance(kernel, Sum) and kernel.columns is not None and names is not None:
-            kernel = Sum(kernel.kernels, kernel.weights, named_columns(kernel.columns, list(names)))
-        return kernel
+        return as_kernel(self.kernel).resolved(names)
 
     def _kernel_model(self, d: int, roles, values, class_weight=None) -> KernelModel:
         kernel = self._kernel(getattr(self, "feature_names_in_", None))
@@ -116,7 +113,7 @@ class _Kernel(CallbackSupportMixin, BaseEstimator):
         problem = assemble_kernel(model, X, rows, [], Space(()))
         solver = kernel_solver(model.loss, self.tol, self.max_iter)
         start = problem.start()
-        if len(X) >= LANDMARK_ROWS and not (model.loss.polyhedral or isinstance(model.kernel, Precomputed)):
+        if len(X) >= LANDMARK_ROWS and not (model.loss.polyhedral or model.kernel.precomputed):
             start = _landmark_start(model, X, rows, solver, start)
         point = solver.solve(problem, np.zeros(0), start)
         if not point.converged.all():
@@ -128,7 +125,7 @@ class _Kernel(CallbackSupportMixin, BaseEstimator):
         alpha = np.empty_like(point.alpha)
         alpha[:, problem.folds.order] = point.alpha
         used = np.flatnonzero(np.any(alpha != 0, axis=0))
-        if isinstance(model.kernel, Precomputed):
+        if model.kernel.precomputed:
             used = np.arange(len(X))
         self.kernel_ = model.kernel
         self.support_ = used
@@ -147,6 +144,11 @@ class _Kernel(CallbackSupportMixin, BaseEstimator):
             K = self.kernel_(X[first : first + step], self.support_vectors_)
             out[first : first + step] = K @ self.dual_coef_.T + self.intercept_
         return out
+
+    def __sklearn_tags__(self):
+        tags = super().__sklearn_tags__()
+        tags.input_tags.pairwise = self.kernel == "precomputed" or isinstance(self.kernel, Precomputed)
+        return tags
 
     @property
     def relevance_(self) -> np.ndarray:

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
-from sklearn.base import BaseEstimator
+from sklearn.base import BaseEstimator, clone
 from sklearn.pipeline import Pipeline
 from sklearn.preprocessing import StandardScaler
 
@@ -51,6 +51,13 @@ class Tunable:
         if len(active) == 1 and type(active[0]) is StandardScaler:
             return bool(active[0].with_mean), bool(active[0].with_std)
         return "general"
+
+    def named(self, names: Sequence[str] | None) -> Tunable:
+        """With a kernel's columns by name turned into numbers; behind earlier steps there are no names."""
+        if names is None or self.kernel is None or self.standardize() is not None:
+            return self
+        machine: Any = clone(self.estimator).set_params(kernel=self.kernel.resolved(list(names)))
+        return replace(self, build=machine._model)
 
     def check_names(self, space: Mapping[str, Any]) -> dict[str, Any]:
         """The space with the prefix taken off; an unknown name is an error that lists the valid ones."""

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from foldwise.kernels import Kernel, Precomputed
+from foldwise.kernels import Kernel
 from foldwise.losses import Loss
 from foldwise.problems.assemble import Role, Rows, build_parameters, make_cells
 from foldwise.problems.dual import DualProblem
@@ -95,7 +95,7 @@ def assemble_kernel(
     slots = kernel_slots(model, d)
     K, T = len(Y), folds.n_splits
     parameters = build_parameters(model, stored, folds, cells, dimensions, space, (K, T, 0, slots))
-    part = X[np.ix_(order, order)] if isinstance(model.kernel, Precomputed) else X[order]
+    part = model.kernel.reordered(X, order)
     form = DualProblem if model.loss.polyhedral else KernelProblem
     gram: Any = (
         DenseGram(model.kernel.pairs(part)) if landmarks is None else landmark_gram(model, X, part, landmarks)

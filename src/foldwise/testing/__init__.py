@@ -1,4 +1,4 @@
-"""Contract checks for losses, problems, solvers and outer methods, and a small program to try them on.
+"""Contract checks for losses, kernels, problems, solvers and outer methods, and small programs to try them on.
 
 Each ``check_`` function returns None and raises AssertionError with a sentence when its object breaks the contract.
 Write a new loss, pass it to :func:`check_loss`, and everything that the package relies on has been tried.
@@ -13,6 +13,7 @@ negligible: a zero derivative never passes for a right one.
 
 from foldwise.testing.comparison import relative_error
 from foldwise.testing.derivatives import check_hypergradient, check_hyperhessian, check_problem
+from foldwise.testing.kernels import check_kernel, small_kernel_bilevel
 from foldwise.testing.losses import check_loss
 from foldwise.testing.methods import check_optimizer, check_solver
 from foldwise.testing.programs import small_bilevel
@@ -20,10 +21,12 @@ from foldwise.testing.programs import small_bilevel
 __all__ = [
     "check_hypergradient",
     "check_hyperhessian",
+    "check_kernel",
     "check_loss",
     "check_optimizer",
     "check_problem",
     "check_solver",
     "relative_error",
     "small_bilevel",
+    "small_kernel_bilevel",
 ]

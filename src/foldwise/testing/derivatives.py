@@ -9,6 +9,8 @@ import numpy as np
 
 from foldwise import hypergradient
 from foldwise.bilevel import Bilevel, Evaluation
+from foldwise.problems.dual import DualProblem
+from foldwise.problems.kernel import KernelProblem
 from foldwise.space import Space
 from foldwise.testing.comparison import close, require
 from foldwise.testing.losses import distances
@@ -99,8 +101,11 @@ def _kink_distance(problem: Any, W: np.ndarray, theta: np.ndarray) -> float:
 def _kink_sides(problem: Any, Z: np.ndarray, theta: np.ndarray) -> np.ndarray:
     """Signed distances of the decisions to every kink, shape (kinks, tasks, rows); far away where there is none."""
     tasks = np.arange(problem.n_tasks)
-    loss = problem.loss_at(problem.parameters(theta), tasks)
-    y = np.broadcast_to(problem.targets(tasks), Z.shape)
+    if isinstance(problem, KernelProblem):
+        loss, y = problem.loss_at(problem.parameters(theta)), problem.targets()
+    else:
+        loss, y = problem.loss_at(problem.parameters(theta), tasks), problem.targets(tasks)
+    y = np.broadcast_to(y, Z.shape)
     return np.stack([*distances(loss, Z, y), np.full(Z.shape, np.inf)])
 
 
@@ -191,10 +196,13 @@ def _differences(bilevel: Bilevel, here: Evaluation) -> Iterator[tuple[Evaluatio
 
 
 def _sides(bilevel: Bilevel, evaluation: Evaluation) -> np.ndarray:
-    """On which side of every kink each training and each validation row lies."""
+    """On which side of every kink each training and each validation row lies, or on which kinks."""
     out = []
     for problem, point in zip(bilevel.problems, evaluation.points, strict=True):
-        out.append(np.sign(_kink_sides(problem, point.Z, evaluation.theta)).ravel())
+        if isinstance(problem, DualProblem):  # free rows sit on the kink; what matters is which rows do
+            out += [kind.ravel().astype(float) for kind in problem.kinds(point.alpha, point.par)]
+        else:
+            out.append(np.sign(_kink_sides(problem, point.Z, evaluation.theta)).ravel())
         for _, _, z, y, _ in problem.validation(point):
             out += [np.sign(distance) for distance in distances(bilevel.criterion, z, y)]
     return np.concatenate(out)
