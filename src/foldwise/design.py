@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import scipy.sparse as sp
 
-__all__ = ["Design"]
+__all__ = ["Design", "is_wide"]
 
 DENSIFY_LIMIT = 50_000_000
 """Sparse input with at most this many cells and few columns is stored dense: BLAS is then faster."""
@@ -40,10 +40,10 @@ class Design:
 
     def __init__(self, X, intercept: bool, order: np.ndarray | None = None) -> None:
         self.intercept = intercept
-        n, d = X.shape
+        d = X.shape[1]
         self.shift = np.zeros(d)
         self.scale = np.ones(d)
-        if sp.issparse(X) and d <= DENSIFY_COLUMNS and n * d <= DENSIFY_LIMIT:
+        if _densified(X):
             X = X.toarray()
         self.is_dense = not sp.issparse(X)
         if self.is_dense:
@@ -141,6 +141,16 @@ class Design:
         if self.intercept:
             W = np.column_stack([W, bias + coef @ self.shift])
         return W
+
+
+def is_wide(X) -> bool:
+    """Whether rows rather than columns set the scale of X: more columns than rows, or stored sparse."""
+    return X.shape[1] > X.shape[0] or (sp.issparse(X) and not _densified(X))
+
+
+def _densified(X) -> bool:
+    n, d = X.shape
+    return sp.issparse(X) and d <= DENSIFY_COLUMNS and n * d <= DENSIFY_LIMIT
 
 
 def _everything(rows) -> bool:

@@ -1,6 +1,7 @@
 """Gradients and Hessians of linear training problems, kept up to date as weights and ``theta`` move.
 
-Three ways, one interface:
+Three ways, one interface; ``factor(par, diagonal, tasks, tol)`` gives the inverse Hessians as a callable on right-hand
+sides of shape (tasks, columns, k), where ``tol`` is the relative residual that suffices:
 
 :class:`PieceGram`
     for piecewise quadratic losses on dense designs. The Gram matrix of each task and cell is stored and changed
@@ -8,7 +9,8 @@ Three ways, one interface:
 :class:`WeightedGram`
     for other smooth losses on dense designs: the weighted Gram matrix is formed anew at each step.
 :class:`GramFree`
-    for designs with many columns: products with X only, linear systems by conjugate gradients.
+    for sparse designs and designs with many columns: no matrix of columns by columns. Linear systems are solved
+    in the space of the curved rows (:mod:`.rowspace`), or by conjugate gradients when these are many.
 """
 
 from __future__ import annotations
@@ -16,10 +18,13 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from scipy.linalg.lapack import dpotrf, dpotrs
+import scipy.sparse as sp
+from scipy.linalg.lapack import dpotrs
 
 from foldwise.losses import NONE
+from foldwise.problems.cholesky import cholesky
 from foldwise.problems.parameters import Canonical
+from foldwise.problems.rowspace import RowSpace
 
 if TYPE_CHECKING:
     from foldwise.problems.linear import LinearProblem
@@ -28,13 +33,15 @@ __all__ = ["GramFree", "PieceGram", "WeightedGram", "make_curvature"]
 
 GRAM_COLUMNS = 3_000
 GRAM_BYTES = 2_000_000_000
+WIDE = 2.0
+"""With this many columns to a row, systems in the space of the rows are the smaller ones."""
 
 
 def make_curvature(problem: LinearProblem) -> Any:
     """The cheapest of the three for this problem."""
     D = problem.n_columns
     stored = 8 * D * D * problem.n_tasks * (problem.n_cells + 1)
-    if not problem.design.is_dense or D > GRAM_COLUMNS:
+    if not problem.design.is_dense or D > GRAM_COLUMNS or WIDE * problem.n_rows < D:
         return GramFree(problem)
     if problem.loss.piecewise_quadratic and stored <= GRAM_BYTES:
         return PieceGram(problem)
@@ -63,27 +70,13 @@ class _Factors:
     """Cholesky factors of the tasks' Hessians."""
 
     def __init__(self, hessians: list[np.ndarray]) -> None:
-        self.factors = [_cholesky(H) for H in hessians]
+        self.factors = [cholesky(H) for H in hessians]
 
     def __call__(self, rhs: np.ndarray) -> np.ndarray:
         out = np.empty_like(rhs)
         for i, factor in enumerate(self.factors):
             out[i] = dpotrs(factor, rhs[i], lower=1)[0]
         return out
-
-
-def _cholesky(H: np.ndarray) -> np.ndarray:
-    """Lower factor of a symmetric matrix; a vanishing ridge is added where it is singular to rounding."""
-    factor, info = dpotrf(H, lower=1, clean=0)
-    ridge = 1e-14 * max(float(np.abs(np.diagonal(H)).max(initial=0.0)), np.finfo(float).tiny)
-    while info != 0:
-        factor, info = dpotrf(H + ridge * np.eye(len(H)), lower=1, clean=0)
-        ridge *= 100.0
-        if not np.isfinite(ridge):
-            raise FloatingPointError(
-                "a training problem has a Hessian that is not finite; check X for huge values"
-            )
-    return factor
 
 
 class PieceGram:
@@ -240,8 +233,10 @@ class PieceGram:
         """``G_q u`` per task and cell."""
         return np.matmul(self.G, U[:, None, :, None])[..., 0]
 
-    def factor(self, par: Canonical, diagonal: np.ndarray, tasks: np.ndarray) -> _Factors:
-        """The inverse Hessians of the tasks, as a callable on right-hand sides."""
+    def factor(
+        self, par: Canonical, diagonal: np.ndarray, tasks: np.ndarray, tol: float | None = None
+    ) -> _Factors:
+        """The inverse Hessians of the tasks, as a callable on right-hand sides; exact whatever ``tol``."""
         p, hessians = self.problem, []
         diagonal = _guarded(p, par, diagonal, tasks, np.sum(par.c[tasks] * self.G[tasks, :, -1, -1], axis=1))
         for m in tasks:
@@ -293,8 +288,10 @@ class _RowWise:
 class WeightedGram(_RowWise):
     """Hessians formed from the rows at each step, factored by Cholesky."""
 
-    def factor(self, par: Canonical, diagonal: np.ndarray, tasks: np.ndarray) -> _Factors:
-        """The inverse Hessians of the tasks, as a callable on right-hand sides."""
+    def factor(
+        self, par: Canonical, diagonal: np.ndarray, tasks: np.ndarray, tol: float | None = None
+    ) -> _Factors:
+        """The inverse Hessians of the tasks, as a callable on right-hand sides; exact whatever ``tol``."""
         p, hessians = self.problem, []
         diagonal = self.guarded(par, diagonal, tasks)
         for m in tasks:
@@ -307,69 +304,91 @@ class WeightedGram(_RowWise):
 
 
 class GramFree(_RowWise):
-    """Hessians as products with X; systems by conjugate gradients with a diagonal preconditioner."""
+    """No Gram matrix of columns: systems in the space of the rows where these are few, else conjugate gradients."""
 
-    tolerance = 1e-10
+    tolerance = 1e-8
     max_iter = 500
+
+    def __init__(self, problem: LinearProblem) -> None:
+        super().__init__(problem)
+        self.row_space = RowSpace(problem)
 
     def factor(self, par: Canonical, diagonal: np.ndarray, tasks: np.ndarray, tol: float | None = None):
         """The inverse Hessians of the tasks, as a callable on right-hand sides."""
-        diagonal = self.guarded(par, diagonal, tasks)
-        return _ConjugateGradients(self, par, diagonal, tasks, self.tolerance if tol is None else tol)
+        diagonal = self.guarded(par, diagonal, tasks)[tasks]
+        weight = self.bends[tasks] * self.problem.per_row(par.c, tasks)
+        if self.row_space.serves(weight):
+            return self.row_space.factor(weight, diagonal, tasks)
+        tol = self.tolerance if tol is None else max(tol, self.tolerance)
+        return _ConjugateGradients(self.problem, weight, diagonal, tasks, tol, self.max_iter)
 
 
 class _ConjugateGradients:
-    """Solves the tasks' Newton systems together; each product with X serves every task."""
+    """Solves the tasks' Newton systems together; each product with X serves every task.
+
+    With fewer curved rows than columns the penalty's diagonal is the preconditioner: the iteration then sees the
+    spectrum of ``S^1/2 X D^-1 X' S^1/2`` only. With more rows the Hessian's own diagonal is the better one.
+    """
 
     def __init__(
-        self, curvature: GramFree, par: Canonical, diagonal: np.ndarray, tasks: np.ndarray, tol: float
-    ):
-        p = curvature.problem
-        self.problem, self.tasks, self.tol, self.max_iter = p, tasks, tol, curvature.max_iter
-        self.diagonal = diagonal
-        weight = curvature.bends[tasks] * p.per_row(par.c, tasks)
+        self,
+        problem: LinearProblem,
+        weight: np.ndarray,
+        diagonal: np.ndarray,
+        tasks: np.ndarray,
+        tol: float,
+        max_iter: int,
+    ) -> None:
+        self.penalty, self.tasks, self.tol, self.max_iter = problem.penalty, tasks, tol, max_iter
         # Rows with no curvature in any task drop out of every product.
         rows = np.flatnonzero(weight.any(axis=0))
-        array: Any = p.design.array
-        self.block = array[rows]
+        self.block: Any = problem.design.array[rows]
         self.weight = np.ascontiguousarray(weight[:, rows].T)
-        squares: Any = self.block.multiply(self.block) if not p.design.is_dense else self.block**2
-        self.preconditioner = diagonal[tasks] + np.asarray(squares.T @ self.weight).T
-        self.preconditioner = np.maximum(
-            self.preconditioner, 1e-12 * self.preconditioner.max(axis=1, keepdims=True)
-        )
+        self.diagonal = np.ascontiguousarray(diagonal.T)
+        scale = self.diagonal.copy()
+        if len(rows) > problem.n_columns:
+            block: Any = self.block
+            squares = block.multiply(block) if sp.issparse(block) else block**2
+            scale += squares.T @ self.weight
+        elif problem.design.intercept:
+            scale[-1] += self.weight.sum(axis=0)
+        self.scale = np.maximum(scale, 1e-12 * scale.max(axis=0))
         self.iterations = 0
 
     def product(self, V: np.ndarray, live: np.ndarray) -> np.ndarray:
-        """Hessian times one vector per live task."""
-        inner = self.block @ np.ascontiguousarray(V.T)
-        out = np.asarray(self.block.T @ (inner * self.weight[:, live])).T
-        return out + self.problem.penalty.times(self.diagonal, V, self.tasks[live])
+        """Hessian times one column per live task."""
+        out = self.block.T @ ((self.block @ V) * self.weight[:, live])
+        out += self.diagonal[:, live] * V
+        if self.penalty.form is not None:
+            form = self.penalty.form[self.tasks[live]].T
+            out += self.penalty.strength * np.einsum("dm,dm->m", form, V) * form
+        return out
 
     def __call__(self, rhs: np.ndarray) -> np.ndarray:
-        if rhs.ndim == 2:
-            return self._solve(rhs)
-        return np.stack([self._solve(rhs[:, :, i]) for i in range(rhs.shape[2])], axis=2)
+        return np.stack([self._solve(rhs[:, :, i].T).T for i in range(rhs.shape[2])], axis=2)
 
     def _solve(self, rhs: np.ndarray) -> np.ndarray:
-        x = np.zeros_like(rhs)
-        r = rhs.copy()
-        target = self.tol * np.linalg.norm(rhs, axis=1)
-        live = np.flatnonzero(np.linalg.norm(r, axis=1) > target)
-        q = r / self.preconditioner
-        d = q.copy()
-        rho = np.sum(r * q, axis=1)
+        x = np.zeros(rhs.shape)
+        target = self.tol * np.linalg.norm(rhs, axis=0)
+        live = np.flatnonzero(np.linalg.norm(rhs, axis=0) > target)
+        # The columns of r, d, y belong to the live tasks; y collects their steps.
+        r = np.ascontiguousarray(rhs[:, live])
+        d, y = r / self.scale[:, live], np.zeros_like(r)
+        rho = np.einsum("dm,dm->m", r, d)
         for _ in range(self.max_iter):
             if not len(live):
                 break
-            Hd = self.product(d[live], live)
-            alpha = rho[live] / np.sum(d[live] * Hd, axis=1)
-            x[live] += alpha[:, None] * d[live]
-            r[live] -= alpha[:, None] * Hd
-            q[live] = r[live] / self.preconditioner[live]
-            rho_new = np.sum(r[live] * q[live], axis=1)
-            d[live] = q[live] + (rho_new / rho[live])[:, None] * d[live]
-            rho[live] = rho_new
+            Hd = self.product(d, live)
+            alpha = rho / np.einsum("dm,dm->m", d, Hd)
+            y += alpha * d
+            r -= alpha * Hd
             self.iterations += 1
-            live = live[np.linalg.norm(r[live], axis=1) > target[live]]
+            going = np.linalg.norm(r, axis=0) > target[live]
+            if not going.all():
+                x[:, live[~going]] = y[:, ~going]
+                live, rho, r, d, y = live[going], rho[going], r[:, going], d[:, going], y[:, going]
+            q = r / self.scale[:, live]
+            last, rho = rho, np.einsum("dm,dm->m", r, q)
+            d = q + (rho / last) * d
+        x[:, live] = y
         return x

@@ -23,7 +23,7 @@ from foldwise.penalties import Quadratic
 from foldwise.problems.curvature import make_curvature
 from foldwise.problems.folds import Folds
 from foldwise.problems.parameters import Canonical, ParameterMap
-from foldwise.problems.ridge import scout
+from foldwise.problems.ridge import balance, scout
 
 __all__ = ["LinearProblem", "Point"]
 
@@ -185,6 +185,10 @@ class LinearProblem:
     def scout(self, theta: np.ndarray, factors: np.ndarray) -> np.ndarray | None:
         """Least-squares validation error at ``theta`` for each factor on the loss; see :mod:`.ridge`."""
         return scout(self, theta, factors)
+
+    def balance(self, theta: np.ndarray) -> float | None:
+        """A moderate factor on the loss at ``theta`` for wide data, else None; see :mod:`.ridge`."""
+        return balance(self, theta)
 
     # The Problem contract: value and derivatives at any (W, theta), straight from the rows.
 
@@ -388,10 +392,14 @@ class LinearProblem:
 
         ``l'`` moves by ``jump * max(t, 0) * dt/dz`` where ``t`` is the distance past the kink, so its second derivative
         along ``theta`` is a density at ``t = 0``. Beyond ``DENSITY_ROWS`` rows a regular subsample estimates it.
+        On sparse designs with fewer curved rows than columns a row that crosses is fitted at once and bends the
+        solution itself, by more than a density can tell: there no estimate is the better one.
         """
         out = np.zeros((J.shape[1], J.shape[1]))
         if not self.parameters.tunes["epsilon"] and not np.any(getattr(loss, "epsilon", 1.0)):
             return out  # a tube of fixed width zero has no kink
+        if not self.design.is_dense and np.count_nonzero(loss.hess(z, y)[0] * factor) <= self.n_columns:
+            return out
         width = window * self._spread(z[0], y[0]) if self.loss.task == "regression" else window
         for distance, direction, jump in loss.kinks(z, y):
             rows = np.flatnonzero((np.abs(distance[0]) < width) & (factor > 0))

@@ -9,9 +9,12 @@ from __future__ import annotations
 
 import numpy as np
 
-__all__ = ["scout"]
+from foldwise.design import is_wide
+
+__all__ = ["balance", "scout"]
 
 MAX_COLUMNS = 600
+BALANCE = 8.0
 
 
 def scout(problem, theta: np.ndarray, factors: np.ndarray) -> np.ndarray | None:
@@ -55,6 +58,24 @@ def scout(problem, theta: np.ndarray, factors: np.ndarray) -> np.ndarray | None:
             error = np.einsum("dr,dr->r", w, Gv @ w) - 2.0 * bv @ w + squares[t]
             total_error += np.maximum(error, 0.0) / max(mass, np.finfo(float).tiny)
     return total_error / problem.n_tasks
+
+
+def balance(problem, theta: np.ndarray) -> float | None:
+    """A moderate strength for wide data: the factor on the loss at which a row's curvature is ``BALANCE``.
+
+    For a row alone, ``x' P^-1 x`` times the curvature of its loss says how far its residual is closed. Training
+    problems are easy there, and the validation error is not far from its best. None when the data are not wide.
+    """
+    if not is_wide(problem.design.array[:, : problem.design.n_features]):
+        return None
+    par, d = problem.parameters(theta), problem.design.n_features
+    penalty = par.lam[0] * problem.penalty.scale[0]
+    sample = slice(None, None, max(1, problem.n_rows // 2_000))
+    array = problem.design.array[sample][:, :d]
+    squares = array.multiply(array) if not problem.design.is_dense else array * array
+    norms = problem.weight[sample] * par.c[0][problem.folds.cell[sample]] * (squares @ (1.0 / penalty))
+    typical = float(np.mean(norms))
+    return BALANCE / (_curvature(problem.loss) * typical) if typical > 0 else 1.0
 
 
 def _curvature(loss) -> float:

@@ -11,6 +11,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from foldwise.solvers.liblinear import first_guess
+
 __all__ = ["Newton"]
 
 
@@ -35,7 +37,7 @@ class Newton:
         diagonal = problem.diagonal(par)
         c = par.c
         curvature = problem.curvature
-        W = W.copy()
+        W = first_guess(problem, theta, W).copy()
         Z = problem.design.decisions(W)
         live = np.arange(problem.n_tasks)
         curvature.refresh(Z, par, live)
@@ -54,7 +56,7 @@ class Newton:
             if not len(live) or steps >= self.max_iter:
                 break
             # 1. Newton direction of every unfinished task.
-            step = self._direction(curvature, par, diagonal, live, g, size[keep])
+            step = curvature.factor(par, diagonal, live, _forcing(g, size[keep]))(-g[:, :, None])[:, :, 0]
             dZ = problem.design.decisions(step)
             slope = np.sum(g * step, axis=1)
             # 2. The full step, and what the derivative along it has become.
@@ -81,13 +83,11 @@ class Newton:
         point.converged[live] = False
         return point
 
-    def _direction(self, curvature, par, diagonal, live, g, size):
-        if hasattr(curvature, "max_iter"):
-            # Inexact Newton: solve as accurately as the gradient is small, never finer than needed.
-            ratio = np.linalg.norm(g, axis=1) / size
-            tol = float(np.clip(np.min(np.minimum(np.sqrt(ratio), 0.1)), 1e-4, 0.1))
-            return curvature.factor(par, diagonal, live, tol)(-g)
-        return curvature.factor(par, diagonal, live)(-g[:, :, None])[:, :, 0]
+
+def _forcing(g, size) -> float:
+    """Relative residual that suffices for the linear systems: the smaller the gradient, the finer."""
+    ratio = float(np.min(np.linalg.norm(g, axis=1) / size))
+    return min(max(np.sqrt(ratio), 1e-4), 0.1)
 
 
 def _gradient(problem, W, par, diagonal, c, tasks):
