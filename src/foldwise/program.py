@@ -13,6 +13,7 @@ from sklearn.utils import _safe_indexing
 from sklearn.utils.validation import check_array
 
 from foldwise.bilevel import Bilevel
+from foldwise.design import is_wide
 from foldwise.estimators.kernel import kernel_solver
 from foldwise.losses import Loss
 from foldwise.models import Tunable
@@ -226,6 +227,7 @@ def _dimensions(tunable, model, X, rows, splits, how, user) -> dict[str, Dimensi
         raise ValueError("the space is empty; name at least one hyper-parameter, or leave space=None")
     kernel = isinstance(model, KernelModel)
     second, spread = _moments(X, rows, splits, isinstance(how, tuple) and how[1], model.fit_intercept)
+    row_moment = second.sum() / training_mass(rows, splits) if is_wide(X) else None
     dense = np.asarray(X.toarray() if sp.issparse(X) else X, float) if kernel else None
     sizes = slot_sizes(model, X.shape[1]) if kernel else {}
     out = {}
@@ -236,7 +238,8 @@ def _dimensions(tunable, model, X, rows, splits, how, user) -> dict[str, Dimensi
             assert dense is not None
             dimension = kernel_dimension(name, model, dense, spread, rows.group is not None)
         else:
-            dimension = default_dimension(name, model, entry, second, spread, rows.group is not None)
+            grouped = rows.group is not None
+            dimension = default_dimension(name, model, entry, second, spread, grouped, row_moment)
         if name == "class_weight" and dimension.per is None:
             dimension = replace(dimension, per="class")
         if sizes.get(name, 1) > 1 and dimension.per is None:

@@ -21,13 +21,23 @@ __all__ = ["BUILDERS", "default_dimension"]
 
 
 def default_dimension(
-    name: str, model: LinearModel, spec: Any, second_moment: np.ndarray, spread: float, grouped: bool
+    name: str,
+    model: LinearModel,
+    spec: Any,
+    second_moment: np.ndarray,
+    spread: float,
+    grouped: bool,
+    row_moment: float | None = None,
 ) -> Dimension:
     """Bounds from the data for a hyper-parameter that the user named without bounds.
 
     ``second_moment`` is the sum over a fold's training rows of each squared (centred, scaled) column and ``spread`` the
     standard deviation of the target. At ``C = 1 / (curvature * second moment)`` a coefficient is shrunk by half. The
     lower bound lies three decades below that point for the largest column, the upper five above it for a small one.
+
+    ``row_moment``, the mean squared norm of a row, is given for wide data (:func:`foldwise.design.is_wide`). There the
+    rows are the nearly orthogonal ones: at ``C = 1 / (curvature * row moment)`` a row alone would have half its slack
+    closed. The upper bound lies three decades above that point.
     """
     role = model.roles[name]
     per = spec if isinstance(spec, str) else ("group" if grouped and "group" in role.per else None)
@@ -35,6 +45,8 @@ def default_dimension(
     bend = float(model.loss.hess(np.zeros(1), np.ones(1))[0])
     bend = bend if bend > 0.1 else 1.0
     weak, strong = 1e5 / (bend * np.quantile(positive, 0.1)), 1e-3 / (bend * positive.max())
+    if row_moment is not None and row_moment > 0:
+        weak = 1e3 / (bend * row_moment)
     if name == "class_weight":
         return Log(0.05, 20.0, per="class")
     if role.kind == "epsilon":

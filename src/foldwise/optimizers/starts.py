@@ -28,6 +28,8 @@ def default_starts(bilevel: Bilevel) -> list[np.ndarray]:
             inside = [space.clip(base + np.log(f) * strength) for f in FACTORS]
             base = inside[_choice(bilevel, errors)]
             spread = min(spread, float(np.sqrt(errors.min())))
+        elif (factor := bilevel.problems[0].balance(base)) is not None:
+            base = space.clip(base + np.log(factor) * strength)
     starts = [base]
     if tube.any():
         for width, more in ((0.5, 2.0), (1.0, 8.0)):
