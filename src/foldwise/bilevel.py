@@ -70,7 +70,7 @@ class Bilevel:
             else:
                 W = warm.points[i].W
                 if warm.sensitivities:
-                    W = W + warm.sensitivities[i] @ (theta - warm.theta)
+                    W = W + warm.sensitivities[i] @ self._reach(theta - warm.theta)
             points.append(self.solver.solve(problem, theta, W))
         tasks = [
             hypergradient.criterion_value(problem, point, self.criterion)
@@ -85,6 +85,14 @@ class Bilevel:
         return Evaluation(
             theta, objective, values * self.n_tasks, points, all(bool(p.converged.all()) for p in points)
         )
+
+    def _reach(self, move: np.ndarray) -> np.ndarray:
+        """A step of ``theta`` as the prediction sees it: on a log scale solutions saturate, at either end.
+
+        Where the fit is tight, slacks fall like ``1 / C``; to first order both forms agree.
+        """
+        log = np.concatenate([np.full(b.size, b.scale == "log") for b in self.space.blocks])
+        return np.where(log, np.sign(move) * -np.expm1(-np.abs(move)), move)
 
     def differentiate(self, evaluation: Evaluation, order: int = 1, exact: bool = True) -> Evaluation:
         """Fill in the gradient (``order=1``) and the Hessian (``order=2``) of an evaluation."""

@@ -24,6 +24,7 @@ from sklearn.utils.validation import (
 )
 
 from foldwise.bilevel import Bilevel
+from foldwise.design import is_wide
 from foldwise.estimators.encoding import CallbackSupportMixin, encode_classes, encode_groups, with_callbacks
 from foldwise.losses import Logistic, Loss, Squared, get_criterion
 from foldwise.models import Tunable, describe
@@ -43,6 +44,8 @@ SCAN_SIZE = 4
 """With at most this many hyper-parameters a scan of a few points chooses the start; with more, two starts run."""
 KERNEL_TOL = 1e-4
 """Relative accuracy of the objective for kernel machines, whose evaluations are dear."""
+WIDE_TOL = 1e-5
+"""The same for linear models on sparse data, or with more columns than rows."""
 
 
 def _delegates(name: str):
@@ -91,7 +94,7 @@ class BilevelSearchCV(CallbackSupportMixin, MetaEstimatorMixin, BaseEstimator):
         ``T / (T - 1)``: ``C`` is divided and ``lam`` or ``alpha`` multiplied by that factor.
     tol : float, optional
         Relative accuracy of the objective; by default, for "newton", ``1e-3 / n`` between 1e-8 and 1e-5 for linear
-        models and 1e-4 for kernel machines.
+        models (1e-5 on sparse or wide data) and 1e-4 for kernel machines.
     max_iter : int, optional
     max_time : float, optional
         Seconds; the best point so far is used when they are over.
@@ -432,7 +435,8 @@ class BilevelSearchCV(CallbackSupportMixin, MetaEstimatorMixin, BaseEstimator):
             options.setdefault("tol", self.tol)
         elif method == "newton":
             kernel = isinstance(program.model, KernelModel)
-            tol = KERNEL_TOL if kernel else float(np.clip(1e-3 / max(self._mass, 1.0), 1e-8, 1e-5))
+            fine = WIDE_TOL if is_wide(program.X) else np.clip(1e-3 / max(self._mass, 1.0), 1e-8, 1e-5)
+            tol = KERNEL_TOL if kernel else float(fine)
             options.setdefault("tol", tol)
         if self.max_iter is not None and "max_iter" in fields:
             options.setdefault("max_iter", self.max_iter)

@@ -48,11 +48,15 @@ class TrustRegionNewton(Minimizer):
         )
         unit = np.where(unit > 0, unit, 1.0)
         radius, here = self.radius, trace.evaluate(theta, order=2, exact=exact, note="start")
+        last = None
         for _ in range(self.max_iter):
             # 1. The model in scaled coordinates, made convex.
             assert here.gradient is not None
             assert here.hessian is not None
-            g, H = here.gradient * unit, _absolute(here.hessian * np.outer(unit, unit))
+            g, H = here.gradient * unit, here.hessian * np.outer(unit, unit)
+            if last is not None and space.size == 1:
+                H = _secant(H, (here.theta - last.theta) / unit, g - last.gradient * unit)
+            H = _absolute(H)
             low, high = (space.lower - here.theta) / unit, (space.upper - here.theta) / unit
             # 2. Its minimiser within bounds and trust region.
             step = box_qp(H, g, np.maximum(low, -radius), np.minimum(high, radius))
@@ -65,7 +69,7 @@ class TrustRegionNewton(Minimizer):
             length = float(np.max(np.abs(step)))
             if ratio > 1e-4:
                 gain = here.objective - there.objective
-                here = trace.differentiate(there, order=2, exact=exact)
+                last, here = here, trace.differentiate(there, order=2, exact=exact)
                 if gain <= 0.1 * self.tol * abs(here.objective):
                     return Status.CONVERGED
             # 4. Trust more or less.
@@ -82,6 +86,16 @@ class TrustRegionNewton(Minimizer):
         step = box_qp(H, g, np.maximum(low, -0.1), np.minimum(high, 0.1))
         promised = -(g @ step + 0.5 * step @ H @ step)
         return Status.CONVERGED if promised <= 10 * self.tol * abs(objective) else Status.STALLED
+
+
+def _secant(H: np.ndarray, s: np.ndarray, y: np.ndarray, trust: float = 0.3) -> np.ndarray:
+    """For one parameter: the curvature that explains the last change ``y`` of the gradient over the step ``s``.
+
+    Rows that cross a kink bend the objective between two points and need not show in the derivatives at either. A
+    computed curvature within ``trust`` of what was seen stays.
+    """
+    seen = y[:, None] / s
+    return seen if abs(seen - H) > trust * abs(seen) else H
 
 
 def _absolute(H: np.ndarray) -> np.ndarray:
