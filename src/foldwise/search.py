@@ -30,6 +30,7 @@ from foldwise.losses import Logistic, Loss, Squared, get_criterion
 from foldwise.models import Tunable, describe
 from foldwise.optimizers import METHODS
 from foldwise.optimizers.base import run
+from foldwise.optimizers.starts import several_penalties
 from foldwise.problems.assemble import Rows
 from foldwise.problems.assemble_kernel import KernelModel
 from foldwise.program import Program, build_program, training_mass
@@ -87,7 +88,8 @@ class BilevelSearchCV(CallbackSupportMixin, MetaEstimatorMixin, BaseEstimator):
     cv : int, splitter or iterable, default=5
     n_starts : int, optional
         Run the method from this many points and keep the best end. By default, with up to four hyper-parameters, a few
-        points are looked at and the method runs once, from the best of them; with more it runs from two.
+        points are looked at and the method runs once, from the best of them; with more, or with penalties of single
+        features, it runs from two.
     refit : bool, default=True
     rescale : bool, default=True
         Rescale the strength of regularisation for the final fit, whose training set is larger than a fold's by
@@ -366,12 +368,13 @@ class BilevelSearchCV(CallbackSupportMixin, MetaEstimatorMixin, BaseEstimator):
                 starts = [0.5 * (space.lower + space.upper)]
             else:
                 reasoned = program.candidates(space)
-                alone = space.size <= SCAN_SIZE or program.tied is not None or not optimizer.needs_gradient
+                scan = space.size <= SCAN_SIZE and not several_penalties(bilevel)
+                alone = scan or program.tied is not None or not optimizer.needs_gradient
                 starts = program.starts(self.n_starts or (1 if alone else min(2, len(reasoned))), rng)
                 if optimizer.needs_gradient and program.tied is not None:
                     before.append(self._isotropic(program, limits))
                     starts[0] = space.theta(program.tied.space.params(np.array(before[0].theta)))
-                elif optimizer.needs_gradient and self.n_starts is None and space.size <= SCAN_SIZE:
+                elif optimizer.needs_gradient and self.n_starts is None and scan:
                     candidates = reasoned[1:]
             outcomes = self._run(optimizer, bilevel, starts, candidates, limits, before)
             if program.exact is not None and self.low_rank == "auto":

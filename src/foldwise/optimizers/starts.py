@@ -6,13 +6,18 @@ import numpy as np
 
 from foldwise.bilevel import Bilevel
 
-__all__ = ["default_starts"]
+__all__ = ["default_starts", "several_penalties"]
 
 FACTORS = np.exp(np.linspace(-16.0, 16.0, 129))
+NEARLY = 1.01
+"""The stronger start of several penalties has an error that is larger by at most this factor than the lowest."""
 
 
 def default_starts(bilevel: Bilevel) -> list[np.ndarray]:
     """Points worth a look: the least-squares optimum with a closed tube and, if the tube is tuned, with two open ones.
+
+    Several penalties also start where they are stronger: where they are weak none of them matters, the gradient in
+    their logarithms vanishes, and a search from there would take that for a minimum.
 
     The strength of regularisation is found by least squares on all folds (see :mod:`foldwise.problems.ridge`);
     entries that share it move together. A wider tube leaves fewer rows to learn from, so the loss weighs more there.
@@ -21,38 +26,33 @@ def default_starts(bilevel: Bilevel) -> list[np.ndarray]:
     strength, tube = _directions(bilevel)
     base = 0.5 * (space.lower + space.upper)
     base[tube] = space.lower[tube]
+    strong = base
     spread = float(np.mean(space.upper[tube] - space.lower[tube])) if tube.any() else 0.0
     if strength.any():
         errors = bilevel.problems[0].scout(base, FACTORS) if len(bilevel.problems) == 1 else None
         if errors is not None:
             inside = [space.clip(base + np.log(f) * strength) for f in FACTORS]
-            base = inside[_choice(bilevel, errors)]
+            base = inside[int(np.argmin(errors))]
             spread = min(spread, float(np.sqrt(errors.min())))
+            strong = inside[int(np.argmax(errors <= NEARLY * errors.min()))]
         elif (factor := bilevel.problems[0].balance(base)) is not None:
-            base = space.clip(base + np.log(factor) * strength)
+            base = strong = space.clip(base + np.log(factor) * strength)
     starts = [base]
+    second = strong if several_penalties(bilevel) else base
     if tube.any():
         for width, more in ((0.5, 2.0), (1.0, 8.0)):
-            opened = base + np.log(more) * strength
+            opened = second + np.log(more) * strength
             opened[tube] = space.lower[tube] + width * spread
             starts.append(space.clip(opened))
+    elif not np.array_equal(second, base):
+        starts.append(second)
     return starts
 
 
-NEARLY = 1.01
-"""A start for several penalties may have an error that is larger by this factor than the lowest."""
-
-
-def _choice(bilevel: Bilevel, errors: np.ndarray) -> int:
-    """The strength with the lowest error; for several penalties the strongest that is nearly as good.
-
-    Where penalties are weak none of them matters, the gradient in their logarithms vanishes, and a search from there
-    would take that for a minimum.
-    """
+def several_penalties(bilevel: Bilevel) -> bool:
+    """Whether features have penalties of their own."""
     kinds = bilevel.problems[0].parameters.kinds
-    if any(kinds[block.name] == "log_lam" and block.size > 1 for block in bilevel.space.blocks):
-        return int(np.argmax(errors <= NEARLY * errors.min()))
-    return int(np.argmin(errors))
+    return any(kinds[block.name] == "log_lam" and block.size > 1 for block in bilevel.space.blocks)
 
 
 def _directions(bilevel: Bilevel) -> tuple[np.ndarray, np.ndarray]:
