@@ -26,6 +26,9 @@ from foldwise.problems.parameters import Canonical, ParameterMap
 
 __all__ = ["DualProblem", "FreeSystem", "PinnedSystem", "decision_limits", "interval_ends"]
 
+EDGE = 1e-11
+"""Distance from a bound, in units of the box, below which a coefficient is on it."""
+
 
 @dataclass(eq=False)
 class FreeSystem(ActiveSystem):
@@ -132,8 +135,8 @@ class DualProblem(KernelProblem):
         """Masks (tasks, n) of the free rows and of those at their bound."""
         c = self.strength(par)
         size = np.abs(alpha)
-        at_bound = (size >= c * (1 - 1e-9)) & (c > 0)
-        free = (size > c * 1e-9) & ~at_bound & (c > 0)
+        at_bound = (size >= c * (1 - EDGE)) & (c > 0)
+        free = (size > c * EDGE) & ~at_bound & (c > 0)
         return free, at_bound
 
     def tube(self, par: Canonical) -> np.ndarray | None:

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from foldwise.problems.dual import FreeSystem, decision_limits, interval_ends
+from foldwise.problems.dual import EDGE, FreeSystem, decision_limits, interval_ends
 
 __all__ = ["Finished", "finish"]
 
@@ -60,6 +60,7 @@ def finish(
     free = (alpha != 0) & (np.abs(alpha) < c)
     b = b if intercept else 0.0
     f = alpha @ K
+    settled = np.zeros(len(y), dtype=bool)
     repeats, gap, rounds = 0, np.inf, 0
     while rounds < max_rounds:
         rounds += 1
@@ -84,6 +85,15 @@ def finish(
             free[rows[hit]] = False
             f = alpha @ K
             if hit.any():
+                continue
+            # A row that ends on its bound to rounding is not free; each is put there once, lest it come and go.
+            edge = (new <= EDGE * c[rows]) | (new >= (1 - EDGE) * c[rows])
+            edge &= ~settled[rows]
+            if edge.any():
+                near = rows[edge]
+                alpha[near] = side[near] * np.where(new[edge] > 0.5 * c[near], c[near], 0.0)
+                free[near], settled[near] = False, True
+                f = alpha @ K
                 continue
             if np.abs(low[rows] - f[rows] - b).max() > tol and repeats < 2:
                 repeats += 1

@@ -169,6 +169,7 @@ def small_kernel_bilevel(
     intercept: bool = True,
     sample_weight: bool = False,
     overlap: bool = False,
+    landmarks: int | None = None,
     rows: Callable[[np.random.Generator, int, int], np.ndarray] | None = None,
     solver: Any = None,
     seed: int = 0,
@@ -190,6 +191,8 @@ def small_kernel_bilevel(
     class_weight : None, "balanced" or dict
     intercept, sample_weight, overlap : bool
         As in :func:`small_bilevel`.
+    landmarks : int, optional
+        See the kernel through this many rows.
     rows : callable(rng, n, d), optional
         Draws the rows; standard normal by default.
     solver : optional
@@ -229,7 +232,7 @@ def small_kernel_bilevel(
     if "epsilon" in loss.tunable:
         roles["epsilon"] = Role("epsilon", per=(None, "group"))
     roles |= {name: Role("log_kernel", per=(None, "feature")) for name in own}
-    values = {"C": C, "epsilon": epsilon, **own}
+    values: dict[str, Any] = {"C": C, "epsilon": epsilon, **own}
     model = KernelModel(
         loss,
         kernel,
@@ -247,10 +250,14 @@ def small_kernel_bilevel(
     if overlap:
         splits = [(train, np.sort(np.r_[validation, train[:2]])) for train, validation in splits]
         splits = [(np.setdiff1d(train, validation), validation) for train, validation in splits]
-    problem = assemble_kernel(model, X, table, splits, space, dimensions=tune)
+    marks = None if landmarks is None else rng.permutation(n)[:landmarks]
+    problem = assemble_kernel(model, X, table, splits, space, dimensions=tune, landmarks=marks)
     if solver is None:
         solver = LibSvm() if loss.polyhedral else RepresenterNewton(tol=1e-12)
-    start = {name: values.get(name, 1.0) for name in space.slices}
+    start = {
+        block.name: np.mean(values.get(block.name, 1.0)) if block.scalar else values.get(block.name, 1.0)
+        for block in space.blocks
+    }
     theta = space.theta(start)
     for block in space.blocks:
         if block.size > 1:
