@@ -8,6 +8,8 @@ import numpy as np
 import pytest
 import scipy.sparse as sp
 from sklearn.model_selection import KFold
+from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import StandardScaler
 from sklearn.svm import LinearSVC as SkLinearSVC
 
 import foldwise.problems.curvature as curvature_module
@@ -218,3 +220,13 @@ def test_bounds_of_sparse_data_follow_the_rows():
     assert plain.upper == pytest.approx(500.0, rel=1e-6)
     scaled = BilevelSearchCV(LinearSVC(), max_iter=1, refit=False).fit(3.0 * X, y).space_.blocks[0]
     assert scaled.upper == pytest.approx(500.0 / 9.0, rel=1e-6)
+
+
+def test_a_scaler_in_the_pipeline_of_sparse_rows():
+    """Sparse rows are scaled in each fold by the scaler itself; the answer is that of the dense copy."""
+    X = sp.random_array((120, 30), density=0.3, rng=np.random.default_rng(0), format="csr")
+    y = np.asarray(X @ np.linspace(-1, 1, 30)) > 0
+    space = {"linearsvc__C": (1e-3, 1e3)}
+    search = BilevelSearchCV(make_pipeline(StandardScaler(with_mean=False), LinearSVC()), space)
+    sparse, dense = search.fit(X, y).best_score_, search.fit(X.toarray(), y).best_score_
+    assert sparse == pytest.approx(dense, rel=1e-4)

@@ -92,8 +92,8 @@ def build_program(
     how = tunable.standardize()
     probe = tunable.build(classes, _width(X))
     kernel = isinstance(probe, KernelModel)
-    if isinstance(how, tuple) and (kernel or (how[0] and not probe.fit_intercept)):
-        how = "general"  # the shortcut for a StandardScaler needs a linear model with an intercept
+    if isinstance(how, tuple) and (kernel or sp.issparse(X) or (how[0] and not probe.fit_intercept)):
+        how = "general"  # the shortcut for a StandardScaler needs dense rows and a linear model with an intercept
     folds = None
     if how == "general":
         folds, feature_names = _transform(tunable, X, rows, splits)
