@@ -302,6 +302,8 @@ def test_precomputed_matrices_that_are_no_kernels():
         pairs(K - 0.5 * np.eye(14) - np.linalg.eigvalsh(K)[0] * np.eye(14))
     with pytest.raises(ValueError, match=r"square in training; got shape \(14, 13\)"):
         pairs(K[:, :13])
+    with pytest.raises(ValueError, match=r"square in training; got shape \(14, 13\)"):
+        KernelSVC("precomputed").fit(K[:, :13], np.arange(14) % 2)
     with pytest.raises(ValueError, match="no low-rank form"):
         pairs(K, K[:3])
 
@@ -311,6 +313,7 @@ def test_rounding_does_not_make_a_kernel_indefinite():
     check_positive(X @ X.T)  # rank 2: the other eigenvalues are rounding
     check_positive(1e6 * RBF(1e-3)(X, X))
     check_positive(np.zeros((3, 3)))
+    check_positive(RBF(1e-2)(X, X).astype(np.float32).astype(float))
 
 
 def test_a_kernel_that_defines_nothing_says_so():

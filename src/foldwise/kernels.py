@@ -133,13 +133,13 @@ class Precomputed(Kernel):
         return True
 
     def reordered(self, X, order):
+        _check_square(X)
         return X[np.ix_(order, order)]
 
     def pairs(self, X, U=None):
         if U is not None:
             raise ValueError("a precomputed kernel has no low-rank form; use low_rank=False")
-        if X.shape[0] != X.shape[1]:
-            raise ValueError(f"a precomputed kernel must be square in training; got shape {X.shape}")
+        _check_square(X)
         check_positive(X)
         return _Fixed(X)
 
@@ -150,13 +150,18 @@ class Precomputed(Kernel):
         return np.diagonal(X).copy()
 
 
+def _check_square(K: Array) -> None:
+    if K.shape[0] != K.shape[1]:
+        raise ValueError(f"a precomputed kernel must be square in training; got shape {K.shape}")
+
+
 def check_positive(K: Array) -> None:
-    """Raise when a matrix is not symmetric positive semi-definite to rounding."""
+    """Raise when a matrix is not symmetric positive semi-definite to rounding, in single precision if need be."""
     size = float(np.abs(K).max(initial=0.0))
-    if not np.allclose(K, K.T, rtol=0, atol=1e-8 * max(size, 1e-300)):
+    if not np.allclose(K, K.T, rtol=0, atol=1e-6 * max(size, 1e-300)):
         raise ValueError("a precomputed kernel must be symmetric; symmetrise it with (K + K.T) / 2")
     try:
-        np.linalg.cholesky(K + 1e-10 * len(K) * max(size, 1e-300) * np.eye(len(K)))
+        np.linalg.cholesky(K + max(1e-6, 1e-10 * len(K)) * max(size, 1e-300) * np.eye(len(K)))
     except np.linalg.LinAlgError:
         lowest = float(np.linalg.eigvalsh(K)[0])
         raise ValueError(
@@ -457,7 +462,9 @@ class Sum(Kernel):
         if self.columns is None:
             return slice(None)
         if len(self.columns) != len(self.kernels):
-            raise ValueError(f"Sum has {len(self.kernels)} kernels and {len(self.columns)} choices of columns")
+            raise ValueError(
+                f"Sum has {len(self.kernels)} kernels and {len(self.columns)} choices of columns"
+            )
         if self.columns[p] is None:
             return slice(None)
         return self.columns[p]

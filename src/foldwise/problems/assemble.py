@@ -256,7 +256,9 @@ def _fixed(name, role, value, cells, Q, K, T, d) -> np.ndarray:
 
 def _class_weights(model, rows, folds, cells, K, T, Q) -> np.ndarray:
     n_labels = len(rows.class_labels)
-    count_rows = getattr(model, "multiclass", "") == "ovo"  # scikit-learn's SVC balances rows, the others weights
+    count_rows = (
+        getattr(model, "multiclass", "") == "ovo"
+    )  # scikit-learn's SVC balances rows, the others weights
     out = np.ones((K * T, Q))
     for t in range(T):
         if model.class_weight == "balanced":
