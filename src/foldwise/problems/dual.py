@@ -19,10 +19,9 @@ import numpy as np
 from scipy.linalg.lapack import dpotrf
 
 from foldwise.losses import EpsilonInsensitive, Hinge, Loss
-from foldwise.problems.folds import Folds
 from foldwise.problems.gram import ActiveSystem, submatrix
 from foldwise.problems.kernel import KernelPoint, KernelProblem
-from foldwise.problems.parameters import Canonical, ParameterMap
+from foldwise.problems.parameters import Canonical
 
 __all__ = ["DualProblem", "FreeSystem", "PinnedSystem", "decision_limits", "interval_ends"]
 
@@ -112,24 +111,9 @@ def interval_ends(low: np.ndarray, up: np.ndarray, f: np.ndarray) -> tuple[int, 
 class DualProblem(KernelProblem):
     """Exact support vector machines on shared rows; parameters as in :class:`KernelProblem`."""
 
-    def __init__(
-        self,
-        gram: Any,
-        Y: np.ndarray,
-        folds: Folds,
-        loss: Loss,
-        parameters: ParameterMap,
-        intercept: bool,
-        weight: np.ndarray | None = None,
-        n_total: int | None = None,
-        present: np.ndarray | None = None,
-    ) -> None:
+    def _check_loss(self, loss: Loss) -> None:
         if not isinstance(loss, (Hinge, EpsilonInsensitive)):
             raise ValueError(f"the dual form is for Hinge and EpsilonInsensitive; got {type(loss).__name__}")
-        super().__init__(gram, Y, folds, loss, parameters, intercept, weight, n_total, present)
-
-    def _check_loss(self, loss: Loss) -> None:
-        """Any of the two polyhedral losses."""
 
     def kinds(self, alpha: np.ndarray, par: Canonical) -> tuple[np.ndarray, np.ndarray]:
         """Masks (tasks, n) of the free rows and of those at their bound."""

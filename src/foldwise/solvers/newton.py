@@ -12,6 +12,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from foldwise.solvers.liblinear import first_guess
+from foldwise.solvers.line_search import step_length
 
 __all__ = ["Newton"]
 
@@ -97,7 +98,7 @@ def _gradient(problem, W, par, diagonal, c, tasks):
     return pull + push, problem.gradient_size(pull, push, par, tasks)
 
 
-def _line_search(problem, par, m, w, step, z, dz, diagonal, rounds: int = 40) -> float:
+def _line_search(problem, par, m, w, step, z, dz, diagonal) -> float:
     """Step length in (0, 1] that minimises ``E_m(w + a step)``: a root of its increasing derivative."""
     tasks = np.array([m])
     loss, y = problem.loss_at(par, tasks), problem.targets(tasks)
@@ -108,19 +109,4 @@ def _line_search(problem, par, m, w, step, z, dz, diagonal, rounds: int = 40) ->
     def derivative(a: float) -> float:
         return linear + a * quadratic + float(weight @ loss.grad((z + a * dz)[None], y)[0])
 
-    low, high = 0.0, 1.0
-    f_low, f_high = derivative(low), derivative(high)
-    if f_high <= 0 or f_low >= 0:
-        return 1.0
-    goal = 0.01 * abs(f_low)
-    for i in range(rounds):
-        # Regula falsi, with a bisection every third round against one-sided creeping.
-        a = 0.5 * (low + high) if i % 3 == 2 else low + (high - low) * f_low / (f_low - f_high)
-        f = derivative(a)
-        if abs(f) <= goal:
-            return a
-        if f < 0:
-            low, f_low = a, f
-        else:
-            high, f_high = a, f
-    return low if low > 0 else high
+    return step_length(derivative)

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from foldwise.problems.kernel import KernelPoint, KernelProblem
+from foldwise.solvers.line_search import step_length
 
 __all__ = ["RepresenterNewton"]
 
@@ -16,8 +17,9 @@ class RepresenterNewton:
     """Newton on the active set, all tasks of a kernel problem in lockstep.
 
     The loss is linearised at decisions ``z``: ``alpha = alpha0 - D (z_new - z)`` with ``alpha0 = -c l'(z)``; then
-    ``z_new = K alpha + b`` is a linear system on the active rows. A step that overshoots is cut by an exact line
-    search along it, which needs no product with ``K``.
+    ``z_new = K alpha + b`` is a linear system on the active rows. It is solved for the change of ``alpha``, so that
+    errors of rounding shrink from step to step. A step that overshoots is cut by an exact line search along it, which
+    needs no product with ``K``. Where hardly any row is curved the intercept goes to where the slopes balance.
 
     Parameters
     ----------
@@ -35,81 +37,132 @@ class RepresenterNewton:
         gram = problem.gram(theta, par)
         loss, y, c = problem.loss_at(par), problem.targets(), problem.strength(par)
         M, n = problem.n_tasks, problem.n_rows
-        # 1. The first step starts from any decisions; its end is a consistent point (alpha, b, z).
-        Z, b = W[:, :-1].copy(), W[:, -1].copy()
+        floor = 1e-10 * np.linalg.norm(c, axis=1)
+        # 1. From decisions to a consistent point (alpha, b, z): zero, or the end of a first step from a warm start.
+        alpha, b, Z = self._enter(problem, gram, loss, y, c, W)
         live, steps = np.arange(M), 0
-        alpha, b = self._step(problem, gram, loss, y, c, Z, b, live)
-        Z = gram.product(alpha) + b[:, None]
         while True:
             # 2. Which tasks are finished?
             slopes = loss.grad(Z, y) * c
             gap = np.linalg.norm(alpha + slopes, axis=1)
             if problem.intercept:
                 gap += np.abs(slopes.sum(axis=1)) / np.sqrt(n)
-            live = np.flatnonzero(gap > self.tol * np.maximum(np.linalg.norm(alpha, axis=1), 1e-300))
+            live = np.flatnonzero(gap > self.tol * np.maximum(np.linalg.norm(alpha, axis=1), floor))
             steps += 1
             if not len(live) or steps > self.max_iter:
                 break
             # 3. A Newton step of the others, cut where it overshoots.
-            new_alpha, new_b = self._step(problem, gram, loss, y, c, Z, b, live)
-            d_alpha, d_b = new_alpha - alpha[live], new_b - b[live]
+            d_alpha, d_b = self._step(problem, gram, loss, y, c, Z, alpha, slopes, live)
             dZ = gram.product(d_alpha) + d_b[:, None]
             for i, m in enumerate(live):
-                row = 0 if len(y) == 1 else m
-                t = _line_search(loss, y[row], c[m], m, Z[m], dZ[i], alpha[m], d_alpha[i], d_b[i])
+                own, row = _own(loss, m), y[0 if len(y) == 1 else m]
+                t = _line_search(own, row, c[m], Z[m], dZ[i], alpha[m], d_alpha[i], d_b[i])
                 alpha[m] += t * d_alpha[i]
                 b[m] += t * d_b[i]
                 Z[m] += t * dZ[i]
+                if problem.intercept and t < SHORT:
+                    shift = _balance(own, row, c[m], Z[m])
+                    b[m] += shift
+                    Z[m] += shift
         Z = gram.product(alpha) + b[:, None]
         converged = np.ones(M, dtype=bool)
         converged[live] = False
         return KernelPoint(theta, par, np.column_stack([Z, b]), Z, alpha, converged, steps)
 
-    def _step(self, problem, gram, loss, y, c, Z, b, live):
-        """End points ``(alpha, b)`` of the Newton steps of the live tasks."""
+    def _enter(self, problem, gram, loss, y, c, W):
+        """A consistent point near the decisions ``W``; zero for tasks that it does not serve."""
+        Z, b = W[:, :-1], W[:, -1].copy()
+        alpha = np.zeros_like(Z)
+        warm = np.flatnonzero(Z.any(axis=1) | (b != 0))
+        if len(warm):
+            slopes = loss.grad(Z, y) * c
+            d_alpha, shift = self._step(problem, gram, loss, y, c, Z, alpha, slopes, warm, b)
+            alpha[warm] = d_alpha
+            b[warm] += shift
+        Z = gram.product(alpha) + b[:, None]
+        values = 0.5 * np.sum(alpha * (Z - b[:, None]), axis=1) + np.sum(c * loss.value(Z, y), axis=1)
+        worse = ~(values <= np.sum(c * loss.value(np.zeros_like(Z), y), axis=1))
+        alpha[worse], b[worse], Z[worse] = 0.0, 0.0, 0.0
+        return alpha, b, Z
+
+    def _step(self, problem, gram, loss, y, c, Z, alpha, slopes, live, b=None):
+        """Changes ``(d_alpha, d_b)`` of the Newton steps of the live tasks.
+
+        With ``r = alpha + c l'(z)`` and ``d_alpha = -r - D dz`` the decisions change by ``dz = K d_alpha + d_b``, and
+        ``alpha + d_alpha`` sums to zero. ``b`` is given when ``Z`` is not ``K alpha + b``: their difference is added.
+        """
         bends = (loss.hess(Z, y) * c)[live]
-        out = -(loss.grad(Z, y) * c)[live]
         bends[bends <= 1e-14 * c[live].max(axis=1, keepdims=True)] = 0.0
-        # alpha = out - D (z_new - z): the part out + D z is known, and so is its reach.
-        known = out + bends * Z[live]
-        reach, intercepts = gram.product(known), np.zeros(len(live))
+        r = (alpha + slopes)[live]
+        reach = -gram.product(r)
+        if b is not None:
+            reach += gram.product(alpha[live]) + b[live][:, None] - Z[live]
+        out, shift = -r, np.zeros(len(live))
         for i, m in enumerate(live):
             rows = np.flatnonzero(bends[i])
             system = gram.system(rows, bends[i][rows], problem.intercept)
+            total = -float(slopes[m].sum())
             if problem.intercept and system.mass <= 1e-12 * c[m].sum():
-                # No curvature: the intercept takes a step of the size of the mean slope.
-                intercepts[i] = b[m] + out[i].sum() / max(c[m].sum(), 1e-300)
+                # No curvature: balance the slopes, or when they are balanced go to where they say.
+                if abs(total) > 1e-9 * np.abs(slopes[m]).sum():
+                    out[i] = 0.0
+                    shift[i] = _balance(_own(loss, m), y[0 if len(y) == 1 else m], c[m], Z[m])
                 continue
-            Du, intercepts[i] = system.solve(reach[i][rows], float(known[i].sum()))
-            out[i, rows] = known[i][rows] - Du
-        return out, intercepts
+            Du, shift[i] = system.solve(reach[i][rows], total)
+            out[i, rows] -= Du
+        return out, shift
 
 
-def _line_search(loss, y, c, m, z, dz, alpha, d_alpha, d_b, rounds: int = 30) -> float:
+SHORT = 0.1
+"""Part of a Newton step below which the intercept is balanced on its own afterwards."""
+
+
+def _own(loss, m: int):
+    """The loss of one task."""
+    if "epsilon" in loss.tunable and np.ndim(loss.epsilon) == 2:
+        return loss.replace(epsilon=loss.epsilon[m])
+    return loss
+
+
+def _balance(loss, y, c, z, rounds: int = 100) -> float:
+    """Change of the intercept after which ``sum c l'(z)`` is about zero, or negligible where it has one sign."""
+
+    def total(shift: float) -> float:
+        return float(c @ loss.grad(z + shift, y))
+
+    first = total(0.0)
+    small = 1e-3 * abs(first)
+    step = -np.sign(first)
+    low, high, f_low, f_high = 0.0, float(step), first, total(float(step))
+    for _ in range(rounds):  # go on until the sign changes
+        if f_high * first <= 0 or abs(f_high) <= 1e-12 * abs(first):
+            break
+        low, high, f_low = high, 2.0 * high, f_high
+        f_high = total(high)
+    if abs(f_high) <= small or f_high * first > 0:
+        return high
+    for i in range(rounds):
+        middle = 0.5 * (low + high) if i % 3 == 2 else low + (high - low) * f_low / (f_low - f_high)
+        f = total(middle)
+        if abs(f) <= small:
+            return middle
+        if f * first > 0:
+            low, f_low = middle, f
+        else:
+            high, f_high = middle, f
+    return 0.5 * (low + high)
+
+
+def _line_search(loss, y, c, z, dz, alpha, d_alpha, d_b) -> float:
     """Step length that minimises the objective along the step; 1 when the full step does not overshoot.
 
     With ``K d_alpha = dz - d_b`` the derivative is ``(alpha + t d_alpha)'(dz - d_b) + sum c l'(z + t dz) dz``.
     """
     push = dz - d_b
     linear, quadratic = float(alpha @ push), float(d_alpha @ push)
-    if "epsilon" in loss.tunable and np.ndim(loss.epsilon) == 2:
-        loss = loss.replace(epsilon=loss.epsilon[m])
     weight = c * dz
 
     def derivative(t: float) -> float:
         return linear + t * quadratic + float(weight @ loss.grad(z + t * dz, y))
 
-    first, last = derivative(0.0), derivative(1.0)
-    if last <= 0.1 * abs(first) or first >= 0:
-        return 1.0
-    low, high, f_low, f_high = 0.0, 1.0, first, last
-    for i in range(rounds):
-        t = 0.5 * (low + high) if i % 3 == 2 else low + (high - low) * f_low / (f_low - f_high)
-        f = derivative(t)
-        if abs(f) <= 0.01 * abs(first):
-            return t
-        if f < 0:
-            low, f_low = t, f
-        else:
-            high, f_high = t, f
-    return low if low > 0 else high
+    return step_length(derivative, overshoot=0.1)
