@@ -12,6 +12,7 @@ from sklearn.utils.validation import _check_sample_weight, check_is_fitted, vali
 
 from foldwise.estimators.encoding import (
     CallbackSupportMixin,
+    check_class_mass,
     encode_class_weight,
     encode_classes,
     encode_groups,
@@ -329,6 +330,7 @@ class KernelSVC(ClassifierMixin, _Kernel):
             if sample_weight is None
             else _check_sample_weight(sample_weight, X, ensure_non_negative=True)
         )
+        check_class_mass(self.classes_, codes, weight)
         group, self.group_labels_ = encode_groups(sample_groups, len(codes))
         self._variance = X.var(axis=0)
         rows = Rows(Y, weight, group, self.group_labels_, codes, self.classes_.tolist())

@@ -55,7 +55,7 @@ class RepresenterNewton:
             d_alpha, d_b = self._step(problem, gram, loss, y, c, Z, alpha, slopes, live)
             dZ = gram.product(d_alpha) + d_b[:, None]
             for i, m in enumerate(live):
-                own, row = _own(loss, m), y[0 if len(y) == 1 else m]
+                own, row = _own(loss, int(m)), y[0 if len(y) == 1 else m]
                 t = _line_search(own, row, c[m], Z[m], dZ[i], alpha[m], d_alpha[i], d_b[i])
                 alpha[m] += t * d_alpha[i]
                 b[m] += t * d_b[i]
