@@ -49,7 +49,18 @@ def folder_set(name: str, folder: Path | None, say: Say) -> tuple[np.ndarray, np
 
 
 def named_set(name: str, folder: Path | None, say: Say) -> tuple[np.ndarray, np.ndarray] | None:
-    """A two-class set with labels -1 and +1 by its name; "letter A-B" is a pair of letters."""
+    """A two-class set with labels -1 and +1 by its name.
+
+    "letter A-B" is a pair of letters; "name + k noise" is a set with ``k`` more columns of standard normal noise.
+    """
+    if name.endswith(" noise"):
+        original, more = name.removesuffix(" noise").split(" + ")
+        found = named_set(original, folder, say)
+        if found is None:
+            return None
+        X, y = found
+        scaled = (X - X.mean(axis=0)) / X.std(axis=0)
+        return np.hstack([scaled, np.random.default_rng(0).standard_normal((len(y), int(more)))]), y
     if name == "breast cancer":
         X, y = load_breast_cancer(return_X_y=True)
         return X, 2.0 * y - 1.0

@@ -20,7 +20,7 @@ from sklearn.metrics import roc_auc_score
 from sklearn.model_selection import StratifiedKFold
 from sklearn.preprocessing import StandardScaler
 
-__all__ = ["against", "means", "run", "table"]
+__all__ = ["against", "by_set", "means", "near_best", "ranks", "run", "table", "verdict"]
 
 Measurement = dict[str, Any]
 T = 5
@@ -50,7 +50,7 @@ def run(
                 continue
             if time.perf_counter() - began > budget:
                 say("time is over; run again to go on")
-                return done
+                return _ordered(done, variants)
             found = named_set(name, folder, say)
             if found is None:
                 continue
@@ -61,7 +61,13 @@ def run(
             part.write_text(json.dumps(done, indent=1))
             part.replace(out)
         say(f"split {seed} done, {time.perf_counter() - began:.0f} s")
-    return done
+    return _ordered(done, variants)
+
+
+def _ordered(measurements: list[Measurement], variants: Iterable[str]) -> list[Measurement]:
+    """The measurements of these variants, in their order."""
+    order = {name: k for k, name in enumerate(variants)}
+    return sorted((m for m in measurements if m["variant"] in order), key=lambda m: order[m["variant"]])
 
 
 def _fit(build: Callable[[StratifiedKFold, int], Any], data: Split, seed: int) -> Measurement:

@@ -4,9 +4,9 @@
     python benchmarks/kernel.py --suite pair --sets "breast cancer" "moons 1000" --splits 3
 
 One process and one thread; methods run alternately; every single measurement goes to the JSON file. Seconds are
-medians over splits, ratios are taken split by split. The grids have C from 1e-2 to 1e4 and gamma from 1e-4 / d to
-1e2 / d on standardised columns: the bounds within which foldwise searches by default. A peer that would take longer
-than --patience seconds on one split is timed on a part of its work, and the table says so.
+processor time, medians over splits; ratios are taken split by split. The grids have C from 1e-2 to 1e4 and gamma from
+1e-4 / d to 1e2 / d on standardised columns: the bounds within which foldwise searches by default. A peer that would
+take longer than --patience seconds on one split is timed on a part of its work, and the table says so.
 
 "CV objective" is the smooth criterion of each method's own machine (the quartic hinge for ours, the hinge for all
 others), "CV error" the share of wrong labels, both on the same folds from exact solutions; for regression, both
