@@ -104,9 +104,9 @@ class RepresenterNewton:
             total = -float(slopes[m].sum())
             if problem.intercept and system.mass <= 1e-12 * c[m].sum():
                 # No curvature: balance the slopes, or when they are balanced go to where they say.
-                if abs(total) > 1e-9 * np.abs(slopes[m]).sum():
-                    out[i] = 0.0
-                    shift[i] = _balance(_own(loss, m), y[0 if len(y) == 1 else m], c[m], Z[m])
+                move = _balance(_own(loss, m), y[0 if len(y) == 1 else m], c[m], Z[m])
+                if abs(move) > 1e-6 * (1.0 + np.abs(Z[m]).max()):
+                    out[i], shift[i] = 0.0, move
                 continue
             Du, shift[i] = system.solve(reach[i][rows], total)
             out[i, rows] -= Du
@@ -124,33 +124,24 @@ def _own(loss, m: int):
     return loss
 
 
-def _balance(loss, y, c, z, rounds: int = 100) -> float:
-    """Change of the intercept after which ``sum c l'(z)`` is about zero, or negligible where it has one sign."""
+def _balance(loss, y, c, z, rounds: int = 50) -> float:
+    """Change of the intercept to the middle of where ``sum c l'(z)`` is about zero; bisection for its two ends."""
 
     def total(shift: float) -> float:
         return float(c @ loss.grad(z + shift, y))
 
-    first = total(0.0)
-    small = 1e-3 * abs(first)
-    step = -np.sign(first)
-    low, high, f_low, f_high = 0.0, float(step), first, total(float(step))
-    for _ in range(rounds):  # go on until the sign changes
-        if f_high * first <= 0 or abs(f_high) <= 1e-12 * abs(first):
-            break
-        low, high, f_low = high, 2.0 * high, f_high
-        f_high = total(high)
-    if abs(f_high) <= small or f_high * first > 0:
-        return high
-    for i in range(rounds):
-        middle = 0.5 * (low + high) if i % 3 == 2 else low + (high - low) * f_low / (f_low - f_high)
-        f = total(middle)
-        if abs(f) <= small:
-            return middle
-        if f * first > 0:
-            low, f_low = middle, f
-        else:
-            high, f_high = middle, f
-    return 0.5 * (low + high)
+    trains = c > 0
+    small = 1e-6 * float(c @ np.abs(loss.grad(z, y)))
+    far = 4.0 * float(np.abs(z[trains]).max() + np.abs(y[trains]).max() + 1.0)
+    ends = []
+    for side in (-1.0, 1.0):
+        inner, outer = -side * far, side * far
+        if side * total(outer) > small:
+            for _ in range(rounds):
+                middle = 0.5 * (inner + outer)
+                inner, outer = (inner, middle) if side * total(middle) > small else (middle, outer)
+        ends.append(outer)
+    return 0.5 * (ends[0] + ends[1])
 
 
 def _line_search(loss, y, c, z, dz, alpha, d_alpha, d_b) -> float:
