@@ -24,7 +24,17 @@ SCRIPTS: dict[str, dict[str, tuple[str, str]]] = {
     "thesis": {
         "table5.1": ("papers.thesis.table5_1", "run"),
         "table5.2": ("papers.thesis.table5_2", "run"),
+        "table5.3": ("papers.thesis.table5_3", "run"),
+        "table5.5": ("papers.thesis.table5_5", "run"),
         "table5.6": ("papers.thesis.table5_6", "run"),
+        "table5.7": ("papers.thesis.table5_7", "run"),
+        "figure5.2": ("papers.thesis.figure5_2", "run"),
+        "figure5.4": ("papers.thesis.figures5_4", "figure5_4"),
+        "figure5.5": ("papers.thesis.figures5_4", "figure5_5"),
+        "figure5.6": ("papers.thesis.moons", "figure5_6"),
+        "figure5.7": ("papers.thesis.moons", "figure5_7"),
+        "figure5.8": ("papers.thesis.moons", "figure5_8"),
+        "chapter6": ("papers.thesis.chapter6", "run"),
     },
 }
 """Paper, table or figure -> module and function; the module is imported when its script runs."""
