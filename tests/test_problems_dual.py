@@ -163,6 +163,18 @@ def test_the_active_set_method_says_when_it_stopped_short():
     assert finish(K, y, 0.15, c, np.zeros(40), 0.0, True).gap < 1e-12
 
 
+def test_machines_on_which_libsvm_creeps():
+    """Large C on unscaled columns: LIBSVM's steps are tiny, and its matrix in single precision."""
+    for loss in LOSSES:
+        for kernel, C in ((Linear(), 1e3), (Polynomial(2, 1.0, 1.0), 10.0)):
+            bilevel, theta = small_kernel_bilevel(
+                loss, Squared(), kernel, C=C, n=60, rows=lambda rng, n, d: 20.0 * rng.normal(size=(n, d))
+            )
+            evaluation = bilevel.evaluate(theta)
+            assert evaluation.converged
+            assert bilevel.problems[0].residual(evaluation.points[0]).max() < 1e-6
+
+
 def test_a_tolerance_of_libsvm_does_not_change_the_result():
     for loss in LOSSES:
         bilevel, theta = program(loss, KERNELS["polynomial"], C=30.0)

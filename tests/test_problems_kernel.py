@@ -25,6 +25,7 @@ from foldwise.losses import (
 )
 from foldwise.problems.assemble import LinearModel, Role, Rows, assemble, make_space
 from foldwise.problems.assemble_kernel import KernelModel, assemble_kernel
+from foldwise.problems.gram import ActiveSystem
 from foldwise.solvers.newton import Newton
 from foldwise.solvers.representer import RepresenterNewton
 from foldwise.space import Lin, Log
@@ -404,6 +405,17 @@ def test_a_loss_without_curvature_is_refused():
     parts = bilevel.problems[0]
     with pytest.raises(ValueError, match="second derivative; got Hinge"):
         KernelProblem(parts._gram, parts.Y, parts.folds, Hinge(), parts.parameters, True)
+
+
+def test_huge_systems_and_indefinite_ones():
+    """Rounding may make a huge system indefinite, which is no reason to stop; a kernel that is indefinite is."""
+    B = np.random.default_rng(0).normal(size=(30, 2)) * 1e8
+    rows, D = np.arange(30), np.full(30, 1e6)
+    system = ActiveSystem.build(B @ B.T, rows, D, False)
+    r = B @ [1e-8, -2e-8]
+    assert relative_error((B @ B.T) @ system.core(r), r) < 1e-9  # u = r - K D u vanishes next to it
+    with pytest.raises(FloatingPointError, match="not positive definite"):
+        ActiveSystem.build(np.diag([1.0, -5.0]), np.arange(2), np.ones(2), False)
 
 
 def test_a_fold_without_validation_weight_is_refused():

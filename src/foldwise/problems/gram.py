@@ -72,10 +72,14 @@ def _factor(H: np.ndarray) -> np.ndarray:
     """Cholesky factor of ``I + H``; ``H`` is overwritten."""
     H.flat[:: len(H) + 1] += 1.0
     factor, info = dpotrf(H, lower=1, clean=0) if len(H) else (H, 0)
-    if info != 0:
-        raise FloatingPointError(
-            "a kernel system is not positive definite; the kernel is not, or its values are not finite"
-        )
+    size, ridge = float(np.trace(H)), 1e-16
+    while info != 0:  # rounding, where H is huge; no ridge beyond that
+        ridge *= 100.0
+        if not np.isfinite(size) or ridge > 1e-8:
+            raise FloatingPointError(
+                "a kernel system is not positive definite; the kernel is not, or its values are not finite"
+            )
+        factor, info = dpotrf(H + ridge * size * np.eye(len(H)), lower=1, clean=0)
     return factor
 
 

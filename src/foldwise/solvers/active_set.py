@@ -52,9 +52,9 @@ def finish(
     snap : float
         Coefficients this near to a bound, in units of ``c``, begin on it.
     max_rounds : int, optional
-        500 and two for every row by default.
+        500 and twenty for every row by default.
     """
-    max_rounds = 500 + 2 * len(y) if max_rounds is None else max_rounds
+    max_rounds = 500 + 20 * len(y) if max_rounds is None else max_rounds
     alpha = _snapped(alpha, c, snap, intercept)
     side = y.copy() if tube is None else np.sign(alpha)
     free = (alpha != 0) & (np.abs(alpha) < c)

@@ -28,13 +28,14 @@ class LibSvm:
     tol : float
         LIBSVM's tolerance; a smaller one costs more and does not change the result.
     max_iter : int
-        LIBSVM's iteration limit; -1 for none.
+        LIBSVM's iterations for every training row. It creeps where ``C`` times the kernel is large; the active-set
+        method then does the rest in a bounded time.
     cache_size : float
         LIBSVM's cache in megabytes.
     """
 
     tol: float = 1e-3
-    max_iter: int = -1
+    max_iter: int = 100
     cache_size: float = 200.0
 
     def solve(self, problem: DualProblem, theta: np.ndarray, W: np.ndarray) -> KernelPoint:
@@ -55,7 +56,7 @@ class LibSvm:
         from sklearn.svm import SVC, SVR
 
         y, own = problem.Y[problem.target[m]][rows], submatrix(K, rows)
-        options = {"kernel": "precomputed", "C": 1.0, "tol": self.tol, "max_iter": self.max_iter}
+        options = {"kernel": "precomputed", "C": 1.0, "tol": self.tol, "max_iter": self.max_iter * len(rows)}
         options["cache_size"] = self.cache_size
         tube = None
         if problem.loss.task == "classification":
