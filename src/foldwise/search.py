@@ -46,7 +46,7 @@ SCAN_SIZE = 4
 KERNEL_TOL = 1e-4
 """Relative accuracy of the objective for kernel machines, whose evaluations are dear."""
 WIDE_TOL = 1e-5
-"""The same for linear models on sparse data, or with more columns than rows."""
+"""The same for linear models on sparse data, with more columns than rows, or with many hyper-parameters."""
 
 
 def _delegates(name: str):
@@ -96,7 +96,7 @@ class BilevelSearchCV(CallbackSupportMixin, MetaEstimatorMixin, BaseEstimator):
         ``T / (T - 1)``: ``C`` is divided and ``lam`` or ``alpha`` multiplied by that factor.
     tol : float, optional
         Relative accuracy of the objective; by default, for "newton", ``1e-3 / n`` between 1e-8 and 1e-5 for linear
-        models (1e-5 on sparse or wide data) and 1e-4 for kernel machines.
+        models (1e-5 on sparse or wide data and with more than four hyper-parameters) and 1e-4 for kernel machines.
     max_iter : int, optional
     max_time : float, optional
         Seconds; the best point so far is used when they are over.
@@ -438,7 +438,8 @@ class BilevelSearchCV(CallbackSupportMixin, MetaEstimatorMixin, BaseEstimator):
             options.setdefault("tol", self.tol)
         elif method == "newton":
             kernel = isinstance(program.model, KernelModel)
-            fine = WIDE_TOL if is_wide(program.X) else np.clip(1e-3 / max(self._mass, 1.0), 1e-8, 1e-5)
+            flat = is_wide(program.X) or space.size > SCAN_SIZE
+            fine = WIDE_TOL if flat else np.clip(1e-3 / max(self._mass, 1.0), 1e-8, 1e-5)
             tol = KERNEL_TOL if kernel else float(fine)
             options.setdefault("tol", tol)
         if self.max_iter is not None and "max_iter" in fields:
