@@ -129,9 +129,9 @@ def optuna_on_program(search: BilevelSearchCV, X, y, sample_groups, trials: int,
         nonlocal warm
         bounds = zip(space.names, space.lower, space.upper)
         theta = np.array([trial.suggest_float(name, low, high) for name, low, high in bounds])
-        began = time.perf_counter()
+        began = time.process_time()
         warm = bilevel.evaluate(theta, warm=warm)
-        inner.append(time.perf_counter() - began)
+        inner.append(time.process_time() - began)
         return warm.objective
 
     study = optuna.create_study(sampler=optuna.samplers.TPESampler(seed=seed))
@@ -172,12 +172,12 @@ def estimate_grid_search(estimator, grid: Mapping[str, np.ndarray], X, y, cv, sc
     total = 0.0
     for i, value in enumerate(values):
         params = {first: value, **{name: axis[i % len(axis)] for name, axis in others}}
-        began = time.perf_counter()
+        began = time.process_time()
         cross_validation(estimator, params, X, y, cv, scoring)
-        total += weight * (time.perf_counter() - began)
-    began = time.perf_counter()
+        total += weight * (time.process_time() - began)
+    began = time.process_time()
     clone(estimator).set_params(**{first: values[len(values) // 2]}).fit(X, y)
-    total += time.perf_counter() - began
+    total += time.process_time() - began
     points = int(weight) * len(values)
     return Choice({}, seconds=[total], note=f"time estimated from {len(values)} of {points} points")
 
@@ -243,9 +243,9 @@ def liblinear_search(loss: str, X, y, n_splits: int, transform: Callable) -> Cho
     from liblinear.liblinearutil import train
 
     solver = {"squared_hinge": 2, "logistic": 0}[loss]
-    began = time.perf_counter()
+    began = time.process_time()
     prob = problem(np.asarray(y, float), transform(X), bias=1)
-    converting = time.perf_counter() - began
+    converting = time.process_time() - began
     with redirect_stdout(StringIO()):  # -q does not silence the search's summary
         best_C, _, accuracy = train(prob, f"-s {solver} -C -v {n_splits} -B 1 -q")
     model = train(prob, f"-s {solver} -c {best_C} -B 1 -q")

@@ -4,8 +4,8 @@
     python benchmarks/linear.py --suite svr groups --sizes 100 1000 10000 --seeds 3
 
 One process and one thread; methods run alternately; every single measurement goes to the JSON file. Figures in the
-tables are medians over seeds, ratios are taken seed by seed. "In CVs" counts seconds in units of one scikit-learn
-``cross_val_score`` with 5 folds at our answer.
+tables are medians over seeds, ratios are taken seed by seed. Seconds are the processor's; the file has wall times
+too. "In CVs" counts seconds in units of one scikit-learn ``cross_val_score`` with 5 folds at our answer.
 """
 
 # ruff: noqa: E402  (threads are limited before NumPy is imported)
