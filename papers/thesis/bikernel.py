@@ -133,19 +133,19 @@ def select(
     rest: tuple[np.ndarray, np.ndarray],
     dimensions: Mapping[str, Dimension],
     start: Mapping[str, Any],
-    seed: int,
+    splits: Splits,
     method: str = "lbfgsb",
     **options: Any,
 ) -> tuple[dict[str, float], Result]:
-    """Select by five folds on one part of the rows, train on all of that part, test on the rest.
+    """Select by folds of one part of the rows, train on all of that part, test on the rest.
 
     Returns the columns of tables 5.5 to 5.7, and the search. ``c`` is not rescaled to the larger training set.
     """
     X, y = part
-    bilevel = program(kernel, X, y, five_folds(len(y), seed), dimensions)
+    bilevel = program(kernel, X, y, splits, dimensions)
     result = minimise(bilevel, method, start, **options)
     model = train(kernel, X, y, result.params)
-    out = {"H_min": 0.5 * result.objective, "evaluations": evaluations(result)}
+    out = {"H_min": 0.5 * result.objective, "evaluations": evaluations(result, len(splits))}
     for name, (Z, labels) in (("train", part), ("test", rest)):
         out |= {f"{key}_{name}": value for key, value in measure(model, Z, labels).items()}
     return out, result

@@ -12,8 +12,13 @@ Caltech-101: the thesis has bags of visual words, 30 training and 15 test images
 HOG features of 30 images of each class without the background class, so ours are 20 training and 10 test images of
 the first ten classes by name (nine of them are the thesis's, bass takes the place of the background). The features
 are others, so only the comparison of kernels, and of the search with the thesis's grid of c and gamma in {0.5, 1,
-1.5, 2}, can be read. The one published matrix that the text holds, with a mean rate of 78.67%, stands between
-the caption of the search and that of the grid; as captions follow their figures, we take it for the grid's.
+1.5, 2}, can be read. The one published matrix that the text holds, with a mean rate of 78.67%, stands between the
+caption of the search and that of the grid; as captions follow their figures, we take it for the grid's.
+
+What comes out: on MNIST the chi-squared kernel is ahead of the RBF by a little (95.6 and 95.5% of the test images,
+mean Hmin 0.052 and 0.055); on Caltech-101 by more (76 and 69%). The search is ahead of the thesis's grid there (69%),
+but that grid was laid out for other features: the best gamma here, 0.1, is outside of it. Both orders are the
+thesis's.
 
 Graz02 is left out: we have no public copy of it, nor of the features that the thesis made of it.
 """

@@ -64,7 +64,7 @@ def one(X: np.ndarray, y: np.ndarray, method: str, seed: int, quick: bool) -> di
         (X[test], y[test]),
         dimensions,
         start,
-        seed,
+        bikernel.five_folds(len(train), seed),
         method,
         **options,
     )[0]

@@ -116,7 +116,7 @@ def kernel_rows(X: np.ndarray, y: np.ndarray, seed: int, quick: bool) -> dict[st
             (X[np.ix_(test, columns)], y[test]),
             dimensions,
             start,
-            seed,
+            bikernel.five_folds(len(train), seed),
             tol=1e-6,
             max_iter=15 if quick else 100,
         )
