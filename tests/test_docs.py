@@ -44,7 +44,7 @@ def blocks(text: str) -> list[Block]:
 
 def examples(page: list[Block]) -> list[tuple[Block, str | None]]:
     """Python blocks with the output shown after them, if any."""
-    follow = [*page[1:], None]
+    follow = [*page[1:], None][: len(page)]
     return [
         (block, after.text if after is not None and after.language == "text" else None)
         for block, after in zip(page, follow, strict=True)
