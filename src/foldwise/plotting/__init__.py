@@ -1,0 +1,51 @@
+"""Pictures of a search: for each a function that gives the numbers, and one that draws them on matplotlib axes."""
+
+from foldwise.plotting.data import (
+    Contour,
+    Growth,
+    History,
+    PartialEffect,
+    Path,
+    Relevance,
+    ValidationTest,
+    contour_data,
+    growth_data,
+    history_data,
+    partial_effect_data,
+    path_data,
+    relevance_data,
+    validation_test_data,
+)
+from foldwise.plotting.draw import (
+    plot_contour,
+    plot_growth,
+    plot_history,
+    plot_partial_effect,
+    plot_path,
+    plot_relevance,
+    plot_validation_test,
+)
+
+__all__ = [
+    "Contour",
+    "Growth",
+    "History",
+    "PartialEffect",
+    "Path",
+    "Relevance",
+    "ValidationTest",
+    "contour_data",
+    "growth_data",
+    "history_data",
+    "partial_effect_data",
+    "path_data",
+    "plot_contour",
+    "plot_growth",
+    "plot_history",
+    "plot_partial_effect",
+    "plot_path",
+    "plot_relevance",
+    "plot_validation_test",
+    "relevance_data",
+    "validation_test_data",
+]

@@ -1,0 +1,392 @@
+"""The numbers behind each picture: plain arrays, without a plotting library."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from sklearn.base import clone, is_classifier
+from sklearn.pipeline import Pipeline
+from sklearn.utils.validation import check_is_fitted
+
+from foldwise.result import Result
+from foldwise.space import Lin, Log
+
+__all__ = [
+    "Contour",
+    "Growth",
+    "History",
+    "PartialEffect",
+    "Path",
+    "Relevance",
+    "ValidationTest",
+    "contour_data",
+    "growth_data",
+    "history_data",
+    "partial_effect_data",
+    "path_data",
+    "relevance_data",
+    "validation_test_data",
+]
+
+
+@dataclass(frozen=True, eq=False)
+class History:
+    """The course of a search: one entry per evaluation; ``gradient_norm`` is nan where none was computed."""
+
+    evaluation: np.ndarray
+    start: np.ndarray
+    objective: np.ndarray
+    best: np.ndarray
+    gradient_norm: np.ndarray
+    elapsed: np.ndarray
+
+
+@dataclass(frozen=True, eq=False)
+class Path:
+    """Hyper-parameters by evaluation: ``values[i, p]``, with the bounds and the scale of each."""
+
+    evaluation: np.ndarray
+    start: np.ndarray
+    names: list[str]
+    values: np.ndarray
+    lower: np.ndarray
+    upper: np.ndarray
+    log: np.ndarray
+
+    def normalised(self) -> np.ndarray:
+        """Values between 0 (lower bound) and 1 (upper bound), each on its own scale."""
+        values, lower, upper = self.values.copy(), self.lower.copy(), self.upper.copy()
+        values[:, self.log] = np.log(values[:, self.log])
+        lower[self.log], upper[self.log] = np.log(lower[self.log]), np.log(upper[self.log])
+        width = np.where(upper > lower, upper - lower, 1.0)
+        return (values - lower) / width
+
+
+@dataclass(frozen=True, eq=False)
+class Contour:
+    """The cross-validation error over two hyper-parameters: ``objective[j, i]`` at ``(x[i], y[j])``."""
+
+    names: tuple[str, str]
+    x: np.ndarray
+    y: np.ndarray
+    objective: np.ndarray
+    log: tuple[bool, bool]
+    path: np.ndarray
+    best: np.ndarray
+
+
+@dataclass(frozen=True, eq=False)
+class Relevance:
+    """How much each feature counts; ``box`` is its bound on the weight, where the model has one."""
+
+    names: list[str]
+    values: np.ndarray
+    selected: np.ndarray
+    what: str
+    box: np.ndarray | None = None
+
+
+@dataclass(frozen=True, eq=False)
+class ValidationTest:
+    """Cross-validation error and error on test rows, at points that a search evaluated."""
+
+    evaluation: np.ndarray
+    validation: np.ndarray
+    test: np.ndarray
+    metric: str
+
+
+@dataclass(frozen=True, eq=False)
+class PartialEffect:
+    """The model's output along one feature, the others held at ``at``.
+
+    ``parametric`` is the part of the basis functions, for models that have one.
+    """
+
+    name: str
+    grid: np.ndarray
+    effect: np.ndarray
+    at: np.ndarray
+    parametric: np.ndarray | None = None
+
+
+@dataclass(frozen=True, eq=False)
+class Growth:
+    """Time against size; ``exponent`` is the slope of the line through the logarithms."""
+
+    name: str
+    size: np.ndarray
+    seconds: np.ndarray
+    exponent: float
+
+
+def history_data(source: Any) -> History:
+    """The course of a search.
+
+    Parameters
+    ----------
+    source : Result or fitted BilevelSearchCV
+
+    Examples
+    --------
+    >>> from sklearn.datasets import load_diabetes
+    >>> from foldwise import BilevelSearchCV, LinearSVR
+    >>> search = BilevelSearchCV(LinearSVR(), ["C"]).fit(*load_diabetes(return_X_y=True))
+    >>> history = history_data(search)
+    >>> bool(history.best[-1] == search.result_.objective)
+    True
+    """
+    records = _result(source).history
+    norms = [np.nan if r.gradient_norm is None else r.gradient_norm for r in records]
+    return History(
+        np.arange(len(records)),
+        np.array([r.start for r in records]),
+        np.array([r.objective for r in records]),
+        np.array([r.best for r in records]),
+        np.array(norms, float),
+        np.array([r.elapsed for r in records]),
+    )
+
+
+def path_data(search: Any, names: Sequence[str] | None = None) -> Path:
+    """Where a search has been: every entry of every hyper-parameter, by evaluation.
+
+    Parameters
+    ----------
+    search : fitted BilevelSearchCV
+    names : sequence of str, optional
+        Hyper-parameters to show, without the name of the pipeline's step; all by default.
+    """
+    check_is_fitted(search, "space_")
+    blocks = {block.name: block for block in search.space_.blocks}
+    for name in names or ():
+        if name not in blocks:
+            raise ValueError(f"unknown hyper-parameter {name!r}; this search has: {', '.join(blocks)}")
+    chosen = [blocks[name] for name in (names or blocks)]
+    records = [r for r in search.result_.history if all(block.name in r.params for block in chosen)]
+    columns = [np.array([np.atleast_1d(r.params[block.name]) for r in records], float) for block in chosen]
+    return Path(
+        np.array([r.evaluation for r in records]),
+        np.array([r.start for r in records]),
+        [label for block in chosen for label in block.labels],
+        np.hstack(columns),
+        np.concatenate([np.atleast_1d(block.lower[block.index]) for block in chosen]),
+        np.concatenate([np.atleast_1d(block.upper[block.index]) for block in chosen]),
+        np.concatenate([np.full(len(block.index), block.scale == "log") for block in chosen]),
+    )
+
+
+def contour_data(
+    search: Any, X: Any, y: Any, names: Sequence[str] | None = None, *, points: int = 21, **fit_params: Any
+) -> Contour:
+    """The cross-validation error on a grid over two hyper-parameters, the others at their selected values.
+
+    The folds are those of the search as long as its ``cv`` gives the same folds again: pass a number, or a splitter
+    with a ``random_state``. Costs ``points ** 2`` evaluations.
+
+    Parameters
+    ----------
+    search : fitted BilevelSearchCV
+    X, y : the data of the search
+    names : two hyper-parameters, without the name of the pipeline's step; by default the first two single numbers
+    points : int
+        Grid points per axis.
+    **fit_params : passed to ``fit``, such as ``sample_weight``
+    """
+    check_is_fitted(search, "space_")
+    scalars = {block.name: block for block in search.space_.blocks if block.scalar}
+    pair = list(scalars)[:2] if names is None else list(names)
+    if len(pair) != 2 or any(name not in scalars for name in pair):
+        raise ValueError(
+            f"a contour needs two hyper-parameters that are single numbers; got {pair}. "
+            f"This search has: {', '.join(scalars) or 'none'}"
+        )
+    first = next(iter(search.space_.slices))
+    prefix = next(iter(search.best_params_)).removesuffix(first)
+    others = {
+        key: value for key, value in search.best_params_.items() if key.removeprefix(prefix) not in pair
+    }
+    bounds = {
+        prefix + name: (Log if scalars[name].scale == "log" else Lin)(
+            float(scalars[name].lower[0]), float(scalars[name].upper[0])
+        )
+        for name in pair
+    }
+    plan = clone(search).set_params(
+        estimator=clone(search.estimator).set_params(**others),
+        space=bounds,
+        method="grid",
+        method_options={"points": points},
+        criterion=search.criterion_,
+        refit=False,
+        n_starts=None,
+        callbacks=(),
+        verbose=0,
+    )
+    plan.fit(X, y, **fit_params)
+    grid = np.array([[*(r.params[name] for name in pair), r.objective] for r in plan.result_.history])
+    axes = [_distinct(grid[:, k]) for k in (0, 1)]
+    objective = np.full((len(axes[1]), len(axes[0])), np.nan)
+    columns = [np.abs(grid[:, k, None] - axes[k]).argmin(axis=1) for k in (0, 1)]
+    objective[columns[1], columns[0]] = grid[:, 2]
+    way = path_data(search, pair)
+    best = np.array([float(search.result_.params[name]) for name in pair])
+    log = scalars[pair[0]].scale == "log", scalars[pair[1]].scale == "log"
+    return Contour((pair[0], pair[1]), axes[0], axes[1], objective, log, way.values, best)
+
+
+def relevance_data(model: Any, names: Sequence[str] | None = None) -> Relevance:
+    """How much each feature counts in a fitted model.
+
+    ``relevance_`` where the model has it (kernel machines with one width per feature or several kernels, models with a
+    box), else the size of the coefficients, summed over classes and divided by the largest.
+
+    Parameters
+    ----------
+    model : fitted estimator, pipeline or search
+    names : names of the features; by default those that the model was fitted with
+    """
+    model = getattr(model, "best_estimator_", model)
+    step = model[-1] if isinstance(model, Pipeline) else model
+    if names is None:
+        names = _feature_names(model, step)
+    box = _box(step)
+    relevance = getattr(step, "relevance_", None)
+    if relevance is not None:
+        values, what = np.asarray(relevance, float), "relevance"
+    elif hasattr(step, "coef_"):
+        sizes = np.abs(np.atleast_2d(np.asarray(step.coef_, float))).sum(axis=0)
+        values, what = (
+            sizes / max(float(sizes.max(initial=0.0)), np.finfo(float).tiny),
+            "relative |coefficient|",
+        )
+    else:
+        raise ValueError(
+            f"{type(step).__name__} does not say what features count; use a linear model, RBF(ard=True) or a Sum of "
+            "kernels"
+        )
+    labels = [f"x{i}" for i in range(len(values))] if names is None else [str(name) for name in names]
+    if len(labels) != len(values):
+        raise ValueError(f"got {len(labels)} names for {len(values)} features")
+    selected = np.asarray(step.get_support(), bool) if hasattr(step, "get_support") else values > 0
+    return Relevance(labels, values, selected, what, box)
+
+
+def validation_test_data(
+    search: Any, X: Any, y: Any, X_test: Any, y_test: Any, *, most: int = 30
+) -> ValidationTest:
+    """Cross-validation error against the error on test rows, at points that the search evaluated.
+
+    The estimator is fitted again to ``X, y`` at up to ``most`` of them, the best one included.
+    """
+    check_is_fitted(search, "result_")
+    params = search.cv_results_["params"]
+    chosen = np.unique(
+        np.append(np.linspace(0, len(params) - 1, min(most, len(params))).astype(int), search.best_index_)
+    )
+    errors = []
+    for index in chosen:
+        fitted = clone(search.estimator).set_params(**params[index]).fit(X, y)
+        predicted = fitted.predict(X_test)
+        wrong = (
+            predicted != np.asarray(y_test)
+            if is_classifier(search)
+            else (predicted - np.asarray(y_test)) ** 2
+        )
+        errors.append(float(np.mean(wrong)))
+    metric = "error rate" if is_classifier(search) else "mean squared error"
+    return ValidationTest(chosen, -search.cv_results_["mean_test_score"][chosen], np.array(errors), metric)
+
+
+def partial_effect_data(model: Any, X: Any, feature: int | str, *, points: int = 50) -> PartialEffect:
+    """The model's output along one feature, the others held at their medians.
+
+    For classifiers of two classes the output is the decision; a semiparametric model also gives its parametric part.
+
+    Parameters
+    ----------
+    model : fitted estimator, pipeline or search
+    X : array or data frame; its medians and the range of the feature are used
+    feature : number or name of a column
+    points : int
+    """
+    model = getattr(model, "best_estimator_", model)
+    names = [str(name) for name in X.columns] if hasattr(X, "columns") else None
+    table = np.asarray(X, float)
+    if isinstance(feature, str):
+        if names is None or feature not in names:
+            known = "X has no names; give its number" if names is None else f"X has: {', '.join(names[:20])}"
+            raise ValueError(f"unknown feature {feature!r}; {known}")
+        feature = names.index(feature)
+    if not 0 <= feature < table.shape[1]:
+        raise ValueError(f"feature {feature} is not among the {table.shape[1]} columns of X")
+    at = np.median(table, axis=0)
+    rows: Any = np.tile(at, (points, 1))
+    grid = np.linspace(table[:, feature].min(), table[:, feature].max(), points)
+    rows[:, feature] = grid
+    if names is not None:
+        rows = type(X)(rows, columns=X.columns)
+    effect = model.decision_function(rows) if hasattr(model, "decision_function") else model.predict(rows)
+    if np.ndim(effect) > 1:
+        raise ValueError("a partial effect needs one output; this model has several classes")
+    parametric = model.parametric_part(rows) if hasattr(model, "parametric_part") else None
+    label = f"x{feature}" if names is None else names[feature]
+    return PartialEffect(label, grid, np.asarray(effect, float), at, parametric)
+
+
+def growth_data(timings: Mapping[str, tuple[Sequence[float], Sequence[float]]]) -> list[Growth]:
+    """Curves of time against size, with the exponent of the power law that fits best.
+
+    Parameters
+    ----------
+    timings : mapping from name to (sizes, seconds)
+
+    Examples
+    --------
+    >>> (curve,) = growth_data({"quadratic": ([10, 20, 40], [1.0, 4.0, 16.0])})
+    >>> round(curve.exponent, 6)
+    2.0
+    """
+    out = []
+    for name, (size, seconds) in timings.items():
+        x, t = np.asarray(size, float), np.asarray(seconds, float)
+        if x.shape != t.shape or x.ndim != 1 or np.any(x <= 0) or np.any(t <= 0):
+            raise ValueError(f"{name!r} needs as many positive sizes as positive times")
+        exponent = float(np.polyfit(np.log(x), np.log(t), 1)[0]) if len(np.unique(x)) > 1 else float("nan")
+        out.append(Growth(name, x, t, exponent))
+    return out
+
+
+def _result(source: Any) -> Result:
+    if isinstance(source, Result):
+        return source
+    check_is_fitted(source, "result_")
+    return source.result_
+
+
+def _distinct(values: np.ndarray) -> np.ndarray:
+    """Values that differ by more than rounding."""
+    ordered = np.sort(values)
+    gap = np.diff(ordered) > 1e-9 * np.maximum(np.abs(ordered[1:]), np.finfo(float).tiny)
+    return ordered[np.concatenate([[True], gap])]
+
+
+def _feature_names(model: Any, step: Any) -> Sequence[str] | None:
+    if isinstance(model, Pipeline) and len(model) > 1:
+        try:
+            return model[:-1].get_feature_names_out()
+        except (AttributeError, ValueError):  # a step that does not name its columns
+            return None
+    return getattr(step, "feature_names_in_", None)
+
+
+def _box(step: Any) -> np.ndarray | None:
+    """The upper end of each weight's box."""
+    box = getattr(step, "box", None)
+    if box is None or not hasattr(step, "coef_"):
+        return None
+    ends = box[1] if isinstance(box, tuple) else box
+    return np.broadcast_to(np.asarray(ends, float), np.atleast_2d(step.coef_).shape[1:]).copy()
