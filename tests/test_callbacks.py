@@ -3,6 +3,8 @@ from __future__ import annotations
 import copy
 import io
 import json
+import sys
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -128,3 +130,25 @@ def test_json_lines_appends_one_object_per_record(tmp_path):
 def test_json_lines_needs_a_folder(tmp_path):
     with pytest.raises(ValueError, match="folder"):
         JsonLines(tmp_path / "no" / "log.jsonl")
+
+
+class ZMQInteractiveShell:
+    """Named as the shell of a notebook's kernel."""
+
+
+def test_in_a_notebook_one_cell_is_kept_up_to_date(monkeypatch):
+    shown = []
+    cell = SimpleNamespace(update=shown.append)
+    display = SimpleNamespace(HTML=str, display=lambda html, display_id: shown.append(html) or cell)
+    monkeypatch.setitem(
+        sys.modules, "IPython", SimpleNamespace(get_ipython=ZMQInteractiveShell, display=display)
+    )
+    monkeypatch.setitem(sys.modules, "IPython.display", display)
+    with ProgressBar() as progress:
+        for evaluation in range(1, 20):
+            progress(record(evaluation, note="<b>"))
+    assert shown[0] == "<p>starting</p>"
+    assert shown[1].startswith("<p>evaluation 1 ")
+    assert shown[-1].startswith("<p>evaluation 19 ")
+    assert "<b>" not in shown[-1]
+    assert len(shown) < 19

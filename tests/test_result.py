@@ -151,3 +151,21 @@ def test_records_tell_the_whole_history():
     times = [record.elapsed for record in result.history]
     assert times == sorted(times)
     assert times[-1] <= result.elapsed
+
+
+def test_a_notebook_shows_selected_values_and_escapes_names():
+    result = Result(
+        theta=[0.0],
+        params={"<b>C": 2.0},
+        objective=1.0,
+        objective_start=2.0,
+        fold_objectives=[1.0],
+        status=Status.CONVERGED,
+        message="done",
+        method="newton",
+        warnings=["<script>"],
+    )
+    html = result._repr_html_()
+    assert "<td>&lt;b&gt;C</td><td>2</td>" in html
+    assert "warning: &lt;script&gt;" in html
+    assert "<script>" not in html

@@ -384,3 +384,14 @@ def test_routing_of_the_splitters_groups():
             search, X, Y, cv=GroupKFold(3), params={"groups": patient}, error_score="raise"
         )
     assert scores["test_score"].mean() > 0.2
+
+
+def test_a_notebook_shows_the_diagram_and_once_fitted_what_was_selected():
+    X, y = load_diabetes(return_X_y=True)
+    search = BilevelSearchCV(LinearSVR(), ["C"], cv=3)
+    before = search._repr_mimebundle_()["text/html"]
+    assert "BilevelSearchCV" in before
+    assert "hypergradient norm" not in before
+    after = search.fit(X, y)._repr_mimebundle_()["text/html"]
+    assert "hypergradient norm" in after
+    assert "hypergradient norm" in search._repr_html_()

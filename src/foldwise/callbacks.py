@@ -8,8 +8,10 @@ from __future__ import annotations
 import dataclasses
 import json
 import math
+import sys
 import time
 from collections.abc import Mapping
+from html import escape
 from pathlib import Path
 from typing import Any
 
@@ -21,9 +23,9 @@ __all__ = ["JsonLines", "ProgressBar", "TimeLimit", "format_params"]
 class ProgressBar:
     """Show how far a search has come: objective, best, gradient norm, hyper-parameters, time.
 
-    Inside a ``with`` block on a terminal one line is kept up to date in place. Elsewhere (a pipe, a log file, or used
-    as a plain callback) a line is printed for the first record, then at most one per ``interval`` seconds; leaving
-    the block prints the last record if it was held back.
+    Inside a ``with`` block on a terminal or in a notebook one line is kept up to date in place. Elsewhere (a pipe, a
+    log file, or used as a plain callback) a line is printed for the first record, then at most one per ``interval``
+    seconds; leaving the block prints the last record if it was held back.
 
     Parameters
     ----------
@@ -44,10 +46,16 @@ class ProgressBar:
         self.interval = interval
         self._live: Any = None
         self._spinner: Any = None
+        self._cell: Any = None
         self._held_back: Any = None
         self._last_line = -math.inf
 
     def __enter__(self) -> ProgressBar:
+        if self.console is None and _in_notebook():
+            from IPython.display import HTML, display
+
+            self._cell = display(HTML("<p>starting</p>"), display_id=True)
+            return self
         console = self._get_console()
         if console.is_terminal:
             from rich.live import Live
@@ -59,6 +67,10 @@ class ProgressBar:
         return self
 
     def __exit__(self, *exc_info: object) -> None:
+        if self._cell is not None:
+            if self._held_back is not None:
+                self._show(self._held_back)
+            self._cell = None
         if self._live is not None:
             self._live.stop()
             self._live = None
@@ -67,7 +79,12 @@ class ProgressBar:
         self._last_line = -math.inf
 
     def __call__(self, record: Any) -> None:
-        if self._live is not None:
+        if self._cell is not None:
+            if time.monotonic() - self._last_line >= 0.1:  # a notebook's messages queue up
+                self._show(record)
+            else:
+                self._held_back = record
+        elif self._live is not None:
             from rich.text import Text
 
             self._spinner.update(text=Text(format_record(record), no_wrap=True, overflow="ellipsis"))
@@ -84,6 +101,14 @@ class ProgressBar:
         self._get_console().print(
             format_record(record), markup=False, highlight=False, soft_wrap=True, emoji=False
         )
+        self._held_back = None
+        self._last_line = time.monotonic()
+
+    def _show(self, record: Any) -> None:
+        """The record as HTML in the notebook's cell."""
+        from IPython.display import HTML
+
+        self._cell.update(HTML(f"<p>{escape(format_record(record))}</p>"))
         self._held_back = None
         self._last_line = time.monotonic()
 
@@ -149,6 +174,13 @@ class JsonLines:
 
     def __repr__(self) -> str:
         return f"JsonLines({str(self.path)!r})"
+
+
+def _in_notebook() -> bool:
+    """Whether output goes to a notebook's cell: IPython is loaded and runs a kernel, not a terminal."""
+    ipython = sys.modules.get("IPython")
+    shell = None if ipython is None else ipython.get_ipython()
+    return shell is not None and type(shell).__name__ == "ZMQInteractiveShell"
 
 
 def format_params(params: Mapping[str, Any], *, most: int = 4) -> str:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from dataclasses import asdict, dataclass, field, replace
 from enum import StrEnum
+from html import escape
 from typing import Any
 
 import numpy as np
@@ -119,9 +120,7 @@ class Result:
             f"{self.n_evaluations} evaluations, {self.elapsed:.2f} s",
         ]
         for name, value in self.params.items():
-            values = np.atleast_1d(value)
-            shown = ", ".join(f"{v:.4g}" for v in values[:8]) + (", ..." if len(values) > 8 else "")
-            lines.append(f"  {name} = {shown}")
+            lines.append(f"  {name} = {_shown(value)}")
         if self.at_bound:
             names = [f"{name} ({side})" for name, side in self.at_bound.items()]
             lines.append(f"at a bound: {', '.join(names[:8])}{' ...' if len(names) > 8 else ''}")
@@ -136,6 +135,17 @@ class Result:
         lines += [f"warning: {text}" for text in self.warnings]
         return "\n".join(lines)
 
+    def _repr_html_(self) -> str:
+        """The summary for a notebook: selected values as a table, then the rest in words."""
+        rows = "".join(
+            f"<tr><td>{escape(str(name))}</td><td>{escape(_shown(value))}</td></tr>"
+            for name, value in self.params.items()
+        )
+        own = [line for line in self.summary().splitlines() if not line.startswith("  ")]
+        words = "".join(f"<li>{escape(line)}</li>" for line in own)
+        head = "<tr><th>hyper-parameter</th><th>selected</th></tr>"
+        return f"<table>{head}{rows}</table><ul>{words}</ul>"
+
 
 def merge(before: list[Result], results: list[Result]) -> Result:
     """One result for several starts: the best point, the history of all, also of a stage before them.
@@ -146,11 +156,12 @@ def merge(before: list[Result], results: list[Result]) -> Result:
     cut = [result for result in results if result.status in CUT_SHORT]
     ending = cut[0] if cut else best
     history: list[Record] = []
-    lowest = np.inf
-    for result in [*before, *results]:
-        for record in result.history:
-            lowest = min(lowest, record.objective)
-            history.append(replace(record, evaluation=len(history), best=lowest))
+    for stage in [*([result] for result in before), results]:
+        lowest = np.inf  # a stage has an objective of its own: with tied widths, through landmarks
+        for result in stage:
+            for record in result.history:
+                lowest = min(lowest, record.objective)
+                history.append(replace(record, evaluation=len(history), best=lowest))
     return replace(
         best,
         status=ending.status,
@@ -160,6 +171,12 @@ def merge(before: list[Result], results: list[Result]) -> Result:
         n_evaluations=len(history),
         n_inner_steps=sum(result.n_inner_steps for result in [*before, *results]),
     )
+
+
+def _shown(value: Any) -> str:
+    """Up to eight entries with four digits."""
+    values = np.atleast_1d(value)
+    return ", ".join(f"{v:.4g}" for v in values[:8]) + (", ..." if len(values) > 8 else "")
 
 
 def _plain(value: Any) -> Any:

@@ -10,10 +10,10 @@ from typing import Any
 
 import numpy as np
 from joblib import Parallel, delayed
-from sklearn import config_context
+from sklearn import config_context, get_config
 from sklearn.base import BaseEstimator, MetaEstimatorMixin, clone
 from sklearn.model_selection import check_cv
-from sklearn.utils import assert_all_finite, check_random_state, get_tags, indexable
+from sklearn.utils import assert_all_finite, check_random_state, estimator_html_repr, get_tags, indexable
 from sklearn.utils.metaestimators import available_if
 from sklearn.utils.validation import (
     _check_sample_weight,
@@ -561,6 +561,18 @@ class BilevelSearchCV(CallbackSupportMixin, MetaEstimatorMixin, BaseEstimator):
     def predict_log_proba(self, X):
         """Logarithms of the class probabilities of the best estimator."""
         return self._best().predict_log_proba(X)
+
+    # In a notebook: scikit-learn's diagram and, once fitted, what was selected.
+
+    def _repr_html_inner(self) -> str:
+        result = getattr(self, "result_", None)
+        return estimator_html_repr(self) + ("" if result is None else result._repr_html_())
+
+    def _repr_mimebundle_(self, **kwargs) -> dict[str, str]:
+        out = {"text/plain": repr(self)}
+        if get_config()["display"] == "diagram":
+            out["text/html"] = self._repr_html_inner()
+        return out
 
     @property
     def _estimator_type(self):

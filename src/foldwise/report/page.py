@@ -1,0 +1,323 @@
+"""The report as one HTML page. Nothing is loaded from elsewhere, and only the page's own script may run."""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import os
+import tempfile
+from collections.abc import Mapping, Sequence
+from html import escape
+from importlib.resources import files
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from foldwise.report.charts import Series, bar_chart, heat_map, line_chart, number
+from foldwise.report.facts import SCHEMA, certificate, gather
+
+__all__ = ["render", "write_report"]
+
+MOST_POINTS, MOST_LINES, MOST_BARS, MOST_ROWS = 400, 12, 30, 200
+"""Longer histories are thinned, and long tables cut, with a word about it."""
+
+
+def write_report(path: str | Path, search: Any, **options: Any) -> Path:
+    """Write a report of a fitted search to a file, atomically.
+
+    Parameters
+    ----------
+    path : str or Path
+    search : fitted BilevelSearchCV, or the mapping that :func:`~foldwise.report.gather` gave
+    **options : as in :func:`~foldwise.report.gather`
+
+    Examples
+    --------
+    >>> from sklearn.datasets import load_diabetes
+    >>> from foldwise import BilevelSearchCV, LinearSVR
+    >>> search = BilevelSearchCV(LinearSVR(), ["C"]).fit(*load_diabetes(return_X_y=True))
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     text = write_report(Path(folder) / "report.html", search).read_text(encoding="utf-8")
+    >>> text.startswith("<!doctype html>")
+    True
+    """
+    path = Path(path)
+    text = render(search if isinstance(search, Mapping) else gather(search, **options))
+    handle, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name[:40]}.", suffix=".part")
+    try:
+        with os.fdopen(handle, "w", encoding="utf-8") as file:
+            file.write(text)
+        os.chmod(name, 0o644)
+        os.replace(name, path)
+    except BaseException:
+        os.unlink(name)
+        raise
+    return path
+
+
+def render(facts: Mapping[str, Any]) -> str:
+    """The page for the facts that :func:`~foldwise.report.gather` collected."""
+    if not isinstance(facts, Mapping) or facts.get("schema") != SCHEMA:
+        got = facts.get("schema") if isinstance(facts, Mapping) else type(facts).__name__
+        raise ValueError(f"a report needs facts of schema {SCHEMA!r}, as gather() makes them; got {got!r}")
+    style, script = (
+        files("foldwise.report").joinpath(name).read_text("utf-8") for name in ("style.css", "script.js")
+    )
+    sections = [
+        _warnings(facts),
+        _section("Selected values", _selected(facts)),
+        _section("What is known about them", _list(certificate(facts["result"]))),
+        _section("Compared with other searches", _comparison(facts["comparison"])),
+        _section("Course of the search", _course(facts)),
+        _section("Folds", _folds(facts)),
+        _section("Features", _relevance(facts["relevance"])),
+        _section("The same again", f'<pre tabindex="0">{escape(facts["code"])}</pre>'),
+    ]
+    versions = ", ".join(f"{name} {version}" for name, version in facts["versions"].items())
+    policy = f"default-src 'none'; style-src {_hash(style)}; script-src {_hash(script)}; img-src data:; base-uri 'none'"
+    title = escape(facts["title"])
+    return (
+        f'<!doctype html>\n<html lang="en"><head><meta charset="utf-8">'
+        f'<meta http-equiv="Content-Security-Policy" content="{policy}">'
+        f'<meta name="viewport" content="width=device-width, initial-scale=1">'
+        f'<title>{title}</title><link rel="icon" href="data:,"><style>{style}</style></head><body>'
+        f'<a class="skip" href="#main">To the content</a><header>'
+        f'<button class="theme" id="theme" type="button" hidden>Dark / light</button>'
+        f"<h1>{title}</h1>{_lead(facts)}</header>"
+        f'<main id="main">{"".join(sections)}</main><footer>Made by {escape(versions)}.</footer>'
+        f'<div id="tip" role="status" hidden></div><script>{script}</script></body></html>\n'
+    )
+
+
+def _hash(text: str) -> str:
+    digest = base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()
+    return f"'sha256-{digest}'"
+
+
+def _section(title: str, body: str) -> str:
+    return f"<section><h2>{escape(title)}</h2>{body}</section>" if body else ""
+
+
+def _lead(facts: Mapping[str, Any]) -> str:
+    result = facts["result"]
+    tiles = [
+        (f"cross-validated {facts['criterion']} error", number(result["objective"])),
+        *((name, number(value)) for name, value in facts["errors"].items()),
+        ("how the search ended", result["status"]),
+        ("evaluations", str(result["n_evaluations"])),
+        ("seconds", number(result["elapsed"])),
+    ]
+    items = "".join(f"<li><b>{escape(value)}</b><span>{escape(name)}</span></li>" for name, value in tiles)
+    lead = f"{facts['estimator']}, {facts['n_splits']} folds, method {result['method']}"
+    return f'<p class="lead">{escape(lead)}</p><ul class="tiles">{items}</ul>'
+
+
+def _warnings(facts: Mapping[str, Any]) -> str:
+    boxes = "".join(f'<p class="warning" role="note">{escape(text)}</p>' for text in facts["warnings"])
+    return _section("Warnings", boxes)
+
+
+def _selected(facts: Mapping[str, Any]) -> str:
+    rows = [
+        {
+            "hyper-parameter": entry["name"],
+            "value": entry["value"],
+            "lower bound": entry["lower"],
+            "upper bound": entry["upper"],
+            "at a bound": entry["at_bound"] or "",
+            "meaning": entry["meaning"],
+        }
+        for entry in facts["selected"]
+    ]
+    body = _table(rows, "Values as they act in a fold.")
+    scalars = {name: value for name, value in facts["refit"].items() if isinstance(value, (int, float))}
+    if scalars:
+        words = ", ".join(f"{name} = {number(value)}" for name, value in scalars.items())
+        body += f"<p>The final model is fitted to all rows with {escape(words)}.</p>"
+    return body
+
+
+def _comparison(rows: Sequence[Mapping[str, Any]]) -> str:
+    return _table(rows, "The same folds and rows.") if rows else ""
+
+
+def _course(facts: Mapping[str, Any]) -> str:
+    history = facts["result"]["history"]
+    if not history:
+        return ""
+    shown = _thin(len(history))
+    step = np.array([history[i]["evaluation"] for i in shown]) + 1.0
+    objective = np.array([_float(history[i]["objective"]) for i in shown])
+    best = np.array([_float(history[i]["best"]) for i in shown])
+    norm = np.array([_float(history[i]["gradient_norm"]) for i in shown])
+    tips = [_tip(history[i]) for i in shown]
+    wide = bool(np.nanmin(objective) > 0 and np.nanmax(objective) > 20 * np.nanmin(objective))
+    charts = [
+        line_chart(
+            [Series("evaluated", step, objective, "dots", tips), Series("best so far", step, best, "step")],
+            "Cross-validation error",
+            "evaluation",
+            "error",
+            log_y=wide,
+        ),
+        line_chart(
+            [
+                Series(
+                    "", step, norm, "line", [f"evaluation {s:.0f}: {number(v)}" for s, v in zip(step, norm)]
+                )
+            ],
+            "Size of the derivative",
+            "evaluation",
+            "norm",
+            log_y=True,
+        ),
+        _path_chart(facts["path"]),
+    ]
+    if facts["contour"]:
+        c = facts["contour"]
+        arrays = {name: np.array(c[name], float) for name in ("x", "y", "objective", "path", "best")}
+        charts.append(
+            heat_map(
+                arrays["x"],
+                arrays["y"],
+                arrays["objective"],
+                tuple(c["log"]),
+                arrays["path"],
+                arrays["best"],
+                "Cross-validation error over two hyper-parameters (dark is low)",
+                tuple(c["names"]),
+            )
+        )
+    note = (
+        "" if len(shown) == len(history) else f"<p>{len(shown)} of {len(history)} evaluations are drawn.</p>"
+    )
+    rows = [
+        {
+            "evaluation": record["evaluation"] + 1,
+            "start": record["start"] + 1,
+            "error": record["objective"],
+            "derivative": record["gradient_norm"],
+            "seconds": record["elapsed"],
+            "note": record["note"],
+        }
+        for record in history[:MOST_ROWS]
+    ]
+    cut = "" if len(history) <= MOST_ROWS else f" The first {MOST_ROWS} of {len(history)}."
+    table = _table(rows, f"Every evaluation.{cut}")
+    return f'<div class="charts">{"".join(charts)}</div>{note}<details><summary>The numbers</summary>{table}</details>'
+
+
+def _path_chart(path: Mapping[str, Any]) -> str:
+    values = np.array(path["values"], float).reshape(-1, len(path["names"]))
+    shown = _thin(len(values))
+    step = np.array(path["evaluation"], float)[shown] + 1.0
+    moved = np.ptp(values, axis=0) if len(values) else np.zeros(len(path["names"]))
+    chosen = np.sort(np.argsort(-moved, kind="stable")[:MOST_LINES])
+    series = [Series(path["names"][k], step, values[shown, k]) for k in chosen]
+    title = "Hyper-parameters between their bounds"
+    if len(chosen) < len(path["names"]):
+        title += f" (the {len(chosen)} of {len(path['names'])} that moved most)"
+    return line_chart(series, title, "evaluation", "0 lower, 1 upper bound")
+
+
+def _folds(facts: Mapping[str, Any]) -> str:
+    errors = [_float(v) for v in facts["result"]["fold_objectives"]]
+    if not errors:
+        return ""
+    names = [f"fold {k + 1}" for k in range(len(errors))]
+    chart = bar_chart(
+        names[:MOST_BARS],
+        errors[:MOST_BARS],
+        f"{facts['criterion'].capitalize()} error of each fold",
+        "error",
+    )
+    spread = f"Mean {number(np.mean(errors))}"
+    if len(errors) > 1:
+        spread += f", standard deviation between folds {number(np.std(errors, ddof=1))}"
+    return f'<p>{spread}.</p><div class="charts">{chart}</div>'
+
+
+def _relevance(relevance: Mapping[str, Any] | None) -> str:
+    if not relevance or not relevance["names"]:
+        return ""
+    values = np.array(relevance["values"], float)
+    order = np.argsort(-values, kind="stable")
+    top = order[:MOST_BARS]
+    count = int(np.sum(relevance["selected"]))
+    chart = bar_chart(
+        [relevance["names"][i] for i in top],
+        values[top].tolist(),
+        f"What features count ({relevance['what']})",
+        relevance["what"],
+        [not relevance["selected"][i] for i in top],
+    )
+    rows: list[dict[str, Any]] = [
+        {
+            "feature": relevance["names"][i],
+            relevance["what"]: values[i],
+            "kept": "yes" if relevance["selected"][i] else "no",
+        }
+        for i in order[:MOST_ROWS]
+    ]
+    if relevance["box"] is not None:
+        for row, i in zip(rows, order):
+            row["box"] = relevance["box"][i]
+    cut = "" if len(order) <= MOST_ROWS else f" The first {MOST_ROWS}."
+    table = _table(rows, f"All features, by weight.{cut}")
+    return (
+        f'<p>{count} of {len(values)} features are kept.</p><div class="charts">{chart}</div>'
+        f"<details><summary>The numbers</summary>{table}</details>"
+    )
+
+
+def _table(rows: Sequence[Mapping[str, Any]], caption: str) -> str:
+    """A table that sorts by a click on a heading; numbers are right-aligned."""
+    columns = list(rows[0])
+    numeric = {c: all(isinstance(r.get(c), (int, float, type(None))) for r in rows) for c in columns}
+    cls = {c: ' class="n"' if numeric[c] else "" for c in columns}
+    head = "".join(
+        f'<th scope="col"{cls[c]}><button type="button">{escape(str(c))}</button></th>' for c in columns
+    )
+    body = []
+    for row in rows:
+        cells = []
+        for c in columns:
+            value = row.get(c)
+            if numeric[c]:
+                text = str(value) if isinstance(value, int) else number(value)
+                cells.append(f'<td class="n" data-value="{"" if value is None else repr(value)}">{text}</td>')
+            else:
+                text = number(value) if isinstance(value, float) else str(value)
+                kind = ' class="text"' if len(text) > 30 else ""
+                cells.append(f"<td{kind}>{escape(text)}</td>")
+        body.append(f"<tr>{''.join(cells)}</tr>")
+    return (
+        f'<div class="scroll" tabindex="0" role="region" aria-label="{escape(caption)}"><table class="sortable">'
+        f"<caption>{escape(caption)}</caption><thead><tr>{head}</tr></thead><tbody>{''.join(body)}</tbody></table></div>"
+    )
+
+
+def _list(sentences: Sequence[str]) -> str:
+    return "<ul>" + "".join(f"<li>{escape(text)}</li>" for text in sentences) + "</ul>"
+
+
+def _tip(record: Mapping[str, Any]) -> str:
+    lines = [f"evaluation {record['evaluation'] + 1}: {number(record['objective'])}"]
+    for name, value in list(record["params"].items())[:4]:
+        values = np.atleast_1d(np.array(value, float))
+        shown = number(values[0]) if values.size == 1 else f"{number(values.min())} to {number(values.max())}"
+        lines.append(f"{name} {shown}")
+    return "\n".join(lines)
+
+
+def _thin(count: int) -> np.ndarray:
+    return (
+        np.unique(np.linspace(0, count - 1, min(count, MOST_POINTS)).astype(int))
+        if count
+        else np.zeros(0, int)
+    )
+
+
+def _float(value: Any) -> float:
+    return float("nan") if value is None else float(value)
