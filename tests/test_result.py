@@ -169,3 +169,10 @@ def test_a_notebook_shows_selected_values_and_escapes_names():
     assert "<td>&lt;b&gt;C</td><td>2</td>" in html
     assert "warning: &lt;script&gt;" in html
     assert "<script>" not in html
+
+
+def test_what_one_method_alone_knows_is_kept_and_shown():
+    result = example(details={"claimed": 1.25, "ending": "optimal", "path": [1.0, 0.5]})
+    assert Result.from_json(result.to_json()) == result
+    assert "newton: claimed 1.25; ending optimal" in result.summary()
+    assert "newton: \n" not in example().summary()

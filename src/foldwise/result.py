@@ -71,6 +71,7 @@ class Result:
     history : one record per evaluation
     approximation : None, or how kernels were approximated: the number of landmarks and a bound on what that changes in
         any decision
+    details : facts that one method alone knows about the point it ended at, as plain values by name; often empty
     """
 
     theta: list[float]
@@ -93,6 +94,7 @@ class Result:
     version: str = ""
     warnings: list[str] = field(default_factory=list)
     approximation: dict[str, Any] | None = None
+    details: dict[str, Any] = field(default_factory=dict)
 
     def to_json(self) -> str:
         """The whole result as JSON text; :meth:`from_json` gives it back."""
@@ -132,6 +134,13 @@ class Result:
         if self.approximation:
             rank, bound = self.approximation["landmarks"], self.approximation["bound"]
             lines.append(f"kernel through {rank} landmarks; decisions change by at most {bound:.1g}")
+        facts = [
+            f"{name.replace('_', ' ')} {value if isinstance(value, str) else f'{value:.6g}'}"
+            for name, value in self.details.items()
+            if isinstance(value, (str, int, float))
+        ]
+        if facts:
+            lines.append(f"{self.method}: {'; '.join(facts)}")
         lines += [f"warning: {text}" for text in self.warnings]
         return "\n".join(lines)
 

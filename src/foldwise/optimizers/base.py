@@ -40,6 +40,8 @@ class Optimizer(Protocol):
 class Trace:
     """Evaluates for a method, remembers the best point, and stops it when a limit is reached.
 
+    What a method knows beyond its evaluations it writes into ``details``, as plain values; the result carries them.
+
     Parameters
     ----------
     bilevel : Bilevel
@@ -64,6 +66,7 @@ class Trace:
         self.history: list[Record] = []
         self.best: Evaluation | None = None
         self._best_record: Record | None = None
+        self.details: dict[str, Any] = {}
         self.began = time.perf_counter() if began is None else began
         self.steps_before = bilevel.n_inner_steps
 
@@ -198,6 +201,7 @@ def _result(optimizer: Optimizer, trace: Trace, status: Status) -> Result:
         n_inner_steps=bilevel.n_inner_steps - trace.steps_before,
         elapsed=time.perf_counter() - trace.began,
         warnings=warnings,
+        details=trace.details,
         **certificate,
     )
 
