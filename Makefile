@@ -10,7 +10,7 @@ export MKL_NUM_THREADS := 1
 export NUMEXPR_NUM_THREADS := 1
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test lint format slow bench clean
+.PHONY: help setup demo test lint format slow bench docs clean
 
 help:  ## list the targets
 	@awk -F ':.*## ' '/^[a-z]+:.*## / {printf "make %-8s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -44,6 +44,11 @@ format: setup  ## let ruff rewrite the sources
 slow: setup  ## the slow tests alone
 	$(BIN)/python -m pytest -n 2 -q -m slow
 
+docs: setup  ## the documentation site, in docs/_build/html; warnings are errors
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -e ".[docs]"
+	$(BIN)/python -m sphinx -W --keep-going -q -b html docs docs/_build/html
+	@echo "open docs/_build/html/index.html"
+
 bench: setup  ## run every script of benchmarks/
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -e ".[bench]"
 	set -e; for script in benchmarks/[a-z]*.py; do \
@@ -51,5 +56,5 @@ bench: setup  ## run every script of benchmarks/
 		echo "== $$script"; $(BIN)/python "$$script"; done
 
 clean:  ## remove the virtual environment, caches and demo output
-	rm -rf $(VENV) demo build dist .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	rm -rf $(VENV) demo build dist docs/_build .pytest_cache .mypy_cache .ruff_cache .hypothesis
 	find src tests papers benchmarks examples -name __pycache__ -type d -prune -exec rm -rf {} +

@@ -100,10 +100,16 @@ def test_rows_of_a_table_have_as_many_cells_as_its_head(path):
             assert line.count("|") == (cells := cells or line.count("|")), line
 
 
-def test_the_readme_links_every_page():
-    readme = (ROOT / "README.md").read_text(encoding="utf-8")
+def test_every_page_is_on_the_site():
+    index = (ROOT / "docs" / "index.md").read_text(encoding="utf-8")
     for path in FILES[1:]:
-        assert f"(docs/{path.name})" in readme
+        assert path.stem == "index" or re.search(rf"^{re.escape(path.stem)}$", index, re.MULTILINE), path.name
+
+
+def test_the_site_names_no_page_that_is_not_there():
+    index = (ROOT / "docs" / "index.md").read_text(encoding="utf-8")
+    for name in re.findall(r"^([a-z][a-z0-9-]*)$", index, re.MULTILINE):
+        assert (ROOT / "docs" / f"{name}.md").exists(), name
 
 
 @pytest.mark.parametrize(

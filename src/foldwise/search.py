@@ -29,7 +29,7 @@ from foldwise.estimators.encoding import CallbackSupportMixin, encode_classes, e
 from foldwise.losses import Logistic, Loss, Squared, get_criterion
 from foldwise.models import Tunable, describe
 from foldwise.optimizers import METHODS
-from foldwise.optimizers.base import run
+from foldwise.optimizers.base import Minimizer, run
 from foldwise.optimizers.starts import several_penalties
 from foldwise.problems.assemble import Rows
 from foldwise.problems.assemble_kernel import KernelModel
@@ -81,7 +81,7 @@ class BilevelSearchCV(CallbackSupportMixin, MetaEstimatorMixin, BaseEstimator):
         or None for bounds derived from the data. Without a space every tunable parameter is tuned.
     method : {"auto", "newton", "lbfgsb", "bfgs", "rprop", "grid", "random"}, default="auto"
         "auto" is "newton" up to 300 hyper-parameters and "lbfgsb" beyond; for a criterion without gradient, "grid"
-        or "random".
+        or "random". An object of a class that extends ``foldwise.optimizers.Minimizer`` is used as it is.
     criterion : str or Loss, default="auto"
         "squared", "absolute", "hinge", "squared_hinge", "logistic", "smooth_misclassification",
         "misclassification", or a Loss. "auto" is "squared" for regression and ``Logistic(s=2)`` for classification.
@@ -430,8 +430,15 @@ class BilevelSearchCV(CallbackSupportMixin, MetaEstimatorMixin, BaseEstimator):
                 method = "newton" if space.size <= 300 else "lbfgsb"
             else:
                 method = "grid" if space.size <= 2 else "random"
+        if isinstance(method, Minimizer):
+            if options:
+                raise ValueError("method_options belong to a method's name; set options on the object you passed")
+            return method
         if method not in METHODS:
-            raise ValueError(f"unknown method {method!r}; use one of: auto, {', '.join(METHODS)}")
+            raise ValueError(
+                f"unknown method {method!r}; use one of: auto, {', '.join(METHODS)}, or an object of a class that "
+                "extends foldwise.optimizers.Minimizer"
+            )
         kind: Any = METHODS[method]
         fields = kind.__dataclass_fields__
         if self.tol is not None and "tol" in fields:

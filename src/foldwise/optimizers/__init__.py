@@ -1,5 +1,6 @@
 """Outer methods by name."""
 
+from foldwise.optimizers.base import Minimizer, Trace
 from foldwise.optimizers.newton import TrustRegionNewton
 from foldwise.optimizers.plans import Grid, Random
 from foldwise.optimizers.quasi_newton import Bfgs, LBfgsB, Rprop
@@ -13,4 +14,4 @@ METHODS = {
     "random": Random,
 }
 
-__all__ = ["METHODS", "Bfgs", "Grid", "LBfgsB", "Random", "Rprop", "TrustRegionNewton"]
+__all__ = ["METHODS", "Bfgs", "Grid", "LBfgsB", "Minimizer", "Random", "Rprop", "Trace", "TrustRegionNewton"]
