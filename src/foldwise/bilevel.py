@@ -57,6 +57,11 @@ class Bilevel:
         """The same program with a state of its own, for another start or another thread."""
         return Bilevel([p.twin() for p in self.problems], self.criterion, self.space, self.solver, self.prior)
 
+    def reset(self) -> None:
+        """Forget what the problems keep between evaluations: the next one depends on its arguments alone."""
+        for problem in self.problems:
+            problem.reset()
+
     def evaluate(self, theta: np.ndarray, warm: Evaluation | None = None) -> Evaluation:
         """Solve all training problems at ``theta`` and value the criterion.
 

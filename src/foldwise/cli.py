@@ -71,9 +71,10 @@ def reported(debug: bool) -> Iterator[None]:
     except Exception as error:
         # numpy's LinAlgError is a ValueError too, but never the fault of a line in the command.
         bad_input = isinstance(error, ValueError | OSError) and type(error).__name__ != "LinAlgError"
-        text = "\n".join(str(error).strip().splitlines()[:2])
+        hint = getattr(error, "hint", "")
+        text = "\n".join(str(error.args[0] if hint else error).strip().splitlines()[:2])
         if bad_input:
-            _fail(text, getattr(error, "hint", ""), 2, debug)
+            _fail(text, hint, 2, debug)
         _fail(
             f"internal error, {type(error).__name__}: {text}",
             "run again with --debug for the traceback, and please report it.",
@@ -122,12 +123,20 @@ def fit(
     json_out: Annotated[Path | None, typer.Option("--json", help="Write the result here as JSON.")] = None,
     seed: Annotated[int, typer.Option(help="Seed of the split, the folds and the search.", min=0)] = 0,
     max_time: Annotated[float | None, typer.Option(help="Stop the search after so many seconds.")] = None,
+    checkpoint: Annotated[
+        Path | None, typer.Option(help="File that keeps every evaluation, so that the search can be resumed.")
+    ] = None,
+    resume: Annotated[
+        bool, typer.Option("--resume", help="Continue from the checkpoint if there is one.")
+    ] = False,
     quiet: Annotated[bool, typer.Option("--quiet", help="No progress and no table.")] = False,
     debug: Debug = False,
 ) -> None:
     """Select the hyper-parameters of a model for a table, by cross-validation, and fit it."""
     with reported(debug):
         _check_options(model, kernel, test_size, max_time, out, json_out)
+        if resume and checkpoint is None:
+            raise InputError("--resume needs the file to continue from.", "add --checkpoint FILE.")
         from foldwise.saving import save_model
         from foldwise.tables import read_table
 
@@ -140,7 +149,19 @@ def fit(
         bounds = _parse_space(space or (), step)
         estimator = _estimator(kind, kernel, loss)
         outcome = _run_fit(
-            train, test, table.columns, kind, estimator, method, cv, bounds, seed, max_time, quiet
+            train,
+            test,
+            table.columns,
+            kind,
+            estimator,
+            method,
+            cv,
+            bounds,
+            seed,
+            max_time,
+            quiet,
+            checkpoint,
+            resume,
         )
         summary = outcome["summary"]
         if compare:
@@ -293,6 +314,8 @@ def _run_fit(
     seed: int,
     max_time: float | None,
     quiet: bool,
+    checkpoint: Path | None = None,
+    resume: bool = False,
 ) -> dict[str, Any]:
     """Run the search; the scaler is a step of the pipeline, so every fold fits its own."""
     from sklearn.pipeline import make_pipeline
@@ -311,6 +334,8 @@ def _run_fit(
         max_time=max_time,
         callbacks=() if progress is None else (progress,),
         random_state=seed,
+        checkpoint=checkpoint,
+        resume=resume,
     )
     with warnings.catch_warnings(record=True) as caught, progress or nullcontext():
         warnings.simplefilter("always")
@@ -320,6 +345,8 @@ def _run_fit(
     for text in dict.fromkeys(str(w.message) for w in caught):
         _say(f"warning: {text}", quiet)
     result = search.result_
+    if search.n_resumed_:
+        _say(f"resumed: {search.n_resumed_} evaluations came from {checkpoint}", quiet)
     if result.status == "interrupted":
         _say("interrupted; the best values so far are used.")
     summary = {

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 import time
+from collections.abc import Callable
 from contextlib import nullcontext
 from dataclasses import replace
 from typing import Any
@@ -24,6 +25,7 @@ from sklearn.utils.validation import (
 )
 
 from foldwise.bilevel import Bilevel
+from foldwise.checkpoint import Checkpoint
 from foldwise.design import is_wide
 from foldwise.estimators.encoding import CallbackSupportMixin, encode_classes, encode_groups, with_callbacks
 from foldwise.losses import Logistic, Loss, Squared, get_criterion
@@ -47,6 +49,18 @@ KERNEL_TOL = 1e-4
 """Relative accuracy of the objective for kernel machines, whose evaluations are dear."""
 WIDE_TOL = 1e-5
 """The same for linear models on sparse data, with more columns than rows, or with many hyper-parameters."""
+MAY_CHANGE = {
+    "callbacks",
+    "verbose",
+    "n_jobs",
+    "max_time",
+    "max_iter",
+    "refit",
+    "rescale",
+    "checkpoint",
+    "resume",
+}
+"""Settings that may differ when a search is resumed; ``space`` and ``cv`` are compared by what they give."""
 
 
 def _delegates(name: str):
@@ -119,6 +133,12 @@ class BilevelSearchCV(CallbackSupportMixin, MetaEstimatorMixin, BaseEstimator):
         1,500 rows on where few of them see every row to 1e-3 at twice the starting ``gamma``, and goes on without
         them when the bound on what they change in a decision (``result_.approximation``) exceeds 0.01. The final fit
         never uses them.
+    checkpoint : str or Path, optional
+        File to which every evaluation is written as soon as it is complete, so that a search that was killed can go
+        on. It must not exist, unless ``resume`` is set.
+    resume : bool, default=False
+        Continue from the checkpoint if there is one. A file that is damaged, or belongs to other data, folds or
+        settings, is refused and left as it is. Time and iteration limits and ``n_jobs`` may change.
 
     Attributes
     ----------
@@ -139,6 +159,8 @@ class BilevelSearchCV(CallbackSupportMixin, MetaEstimatorMixin, BaseEstimator):
     n_splits_ : int
     n_iter_ : int
         Evaluations of the cross-validation error.
+    n_resumed_ : int
+        How many of them came from the checkpoint.
     refit_time_ : float
 
     Examples
@@ -174,6 +196,8 @@ class BilevelSearchCV(CallbackSupportMixin, MetaEstimatorMixin, BaseEstimator):
         method_options=None,
         shrinkage=None,
         low_rank="auto",
+        checkpoint=None,
+        resume=False,
     ):
         self.estimator = estimator
         self.space = space
@@ -193,6 +217,8 @@ class BilevelSearchCV(CallbackSupportMixin, MetaEstimatorMixin, BaseEstimator):
         self.method_options = method_options
         self.shrinkage = shrinkage
         self.low_rank = low_rank
+        self.checkpoint = checkpoint
+        self.resume = resume
 
     @with_callbacks
     def fit(self, X, y, *, sample_weight=None, sample_groups=None, groups=None):
@@ -246,7 +272,13 @@ class BilevelSearchCV(CallbackSupportMixin, MetaEstimatorMixin, BaseEstimator):
             self.shrinkage,
             self.low_rank,
         )
-        result = self._search(program, began, context)
+        journal = self._open_checkpoint(program, data, rows, splits)
+        try:
+            result = self._search(program, journal, began, context)
+            self.n_resumed_ = 0 if journal is None else journal.n_replayed
+        finally:
+            if journal is not None:
+                journal.close()
         self._publish(tunable, result, program.bilevel, classes, len(splits))
         if self.refit:
             factor = self._mass / training_mass(rows, splits) if self.rescale else 1.0
@@ -348,14 +380,34 @@ class BilevelSearchCV(CallbackSupportMixin, MetaEstimatorMixin, BaseEstimator):
                     )
         return splits
 
-    def _search(self, program: Program, began: float, context) -> Result:
+    def _open_checkpoint(self, program: Program, data, rows: Rows, splits) -> Checkpoint | None:
+        """The checkpoint of this search; None when there is to be none."""
+        if self.checkpoint is None:
+            if self.resume:
+                raise ValueError("resume=True needs checkpoint=, the file to continue from")
+            return None
+        settings = {
+            name: value
+            for name, value in self.get_params(deep=False).items()
+            if name not in MAY_CHANGE | {"space", "cv"}
+        }
+        parts = {"the features": data, "the target or weights": rows, "the folds": splits}
+        parts |= {"the bounds": program.bilevel.space, "the criterion": program.bilevel.criterion}
+        parts |= {f"the setting {name}": value for name, value in settings.items()}
+        return Checkpoint(self.checkpoint, self.resume, parts, self._draw_seed())
+
+    def _draw_seed(self) -> int:
+        return int(check_random_state(self.random_state).randint(2**31))
+
+    def _search(self, program: Program, journal: Checkpoint | None, began: float, context) -> Result:
         """Run the method from every starting point; the best result, with the history of all."""
         bilevel = program.bilevel
         space = bilevel.space
         options = dict(self.method_options or {})
         start = options.pop("start", None)
-        optimizer = self._optimizer(program, options)
-        rng = np.random.default_rng(check_random_state(self.random_state).randint(2**31))
+        seed = self._draw_seed() if journal is None else journal.seed
+        optimizer = self._optimizer(program, options, seed)
+        rng = np.random.default_rng(seed)
         deadline = None if self.max_time is None else began + self.max_time
         callback, close = self._callback(context)
         limits: dict[str, Any] = {"callback": callback, "deadline": deadline, "began": began}
@@ -372,11 +424,11 @@ class BilevelSearchCV(CallbackSupportMixin, MetaEstimatorMixin, BaseEstimator):
                 alone = scan or program.tied is not None or not optimizer.needs_gradient
                 starts = program.starts(self.n_starts or (1 if alone else min(2, len(reasoned))), rng)
                 if optimizer.needs_gradient and program.tied is not None:
-                    before.append(self._isotropic(program, limits))
+                    before.append(self._isotropic(program, limits, journal))
                     starts[0] = space.theta(program.tied.space.params(np.array(before[0].theta)))
                 elif optimizer.needs_gradient and self.n_starts is None and scan:
                     candidates = reasoned[1:]
-            outcomes = self._run(optimizer, bilevel, starts, candidates, limits, before)
+            outcomes = self._run(optimizer, _kept(bilevel, journal, "search"), starts, candidates, limits)
             if program.exact is not None and self.low_rank == "auto":
                 best = min(outcomes, key=lambda result: result.objective)
                 if best.approximation is not None and best.approximation["bound"] > LOW_RANK_BOUND * _scale(
@@ -384,29 +436,28 @@ class BilevelSearchCV(CallbackSupportMixin, MetaEstimatorMixin, BaseEstimator):
                 ):
                     # The landmarks chosen at the start do not serve where the search ended: go on without them.
                     before += outcomes
-                    outcomes = self._run(
-                        optimizer, program.exact(), [np.array(best.theta)], [], limits, before
-                    )
+                    exact = _kept(program.exact(), journal, "exact")
+                    outcomes = self._run(optimizer, exact, [np.array(best.theta)], [], limits)
         finally:
             close()
         result = merge(before, outcomes)
-        seed = int(self.random_state) if isinstance(self.random_state, (int, np.integer)) else None
-        return replace(result, elapsed=time.perf_counter() - began, seed=seed, version=__version__)
+        given = int(self.random_state) if isinstance(self.random_state, (int, np.integer)) else None
+        return replace(result, elapsed=time.perf_counter() - began, seed=given, version=__version__)
 
-    def _isotropic(self, program: Program, limits: dict[str, Any]) -> Result:
+    def _isotropic(self, program: Program, limits: dict[str, Any], journal: Checkpoint | None) -> Result:
         """The search with one width for all features, from which the search over each starts."""
         assert program.tied is not None
         optimizer = METHODS["newton"](tol=1e-4)
         space = program.tied.space
         first, *others = program.candidates(space)
-        return run(optimizer, program.tied, first, candidates=others, **limits)
+        return run(optimizer, _kept(program.tied, journal, "tied")(0), first, candidates=others, **limits)
 
-    def _run(self, optimizer, bilevel: Bilevel, starts, candidates, limits, before) -> list[Result]:
+    def _run(self, optimizer, program: Callable[[int], Bilevel], starts, candidates, limits) -> list[Result]:
         """One result per starting point; a search that was cut short ends there."""
 
         def one(index: int) -> Result:
             points = candidates if index == 0 else []
-            return run(optimizer, bilevel.twin(), starts[index], start=index, candidates=points, **limits)
+            return run(optimizer, program(index), starts[index], start=index, candidates=points, **limits)
 
         if len(starts) > 1 and self.n_jobs not in (None, 1):
             return Parallel(n_jobs=self.n_jobs, prefer="threads")(delayed(one)(i) for i in range(len(starts)))
@@ -423,7 +474,7 @@ class BilevelSearchCV(CallbackSupportMixin, MetaEstimatorMixin, BaseEstimator):
                 break
         return outcomes
 
-    def _optimizer(self, program: Program, options: dict[str, Any]):
+    def _optimizer(self, program: Program, options: dict[str, Any], seed: int):
         method, space, criterion = self.method, program.bilevel.space, program.bilevel.criterion
         if method == "auto":
             if criterion.differentiable:
@@ -452,7 +503,7 @@ class BilevelSearchCV(CallbackSupportMixin, MetaEstimatorMixin, BaseEstimator):
         if self.max_iter is not None and "max_iter" in fields:
             options.setdefault("max_iter", self.max_iter)
         if method == "random":
-            options.setdefault("seed", check_random_state(self.random_state).randint(2**31))
+            options.setdefault("seed", seed)
         unknown = [name for name in options if name not in fields]
         if unknown:
             raise ValueError(
@@ -595,6 +646,13 @@ class BilevelSearchCV(CallbackSupportMixin, MetaEstimatorMixin, BaseEstimator):
         tags.input_tags.pairwise = inner.input_tags.pairwise
         tags.target_tags.required = True
         return tags
+
+
+def _kept(bilevel: Bilevel, journal: Checkpoint | None, stage: str) -> Callable[[int], Bilevel]:
+    """From the number of a starting point to a program of its own, with its evaluations kept in the checkpoint."""
+    if journal is None:
+        return lambda index: bilevel.twin()
+    return lambda index: journal.wrap(bilevel.twin(), f"{stage} {index}")
 
 
 def _scale(bilevel: Bilevel) -> float:

@@ -159,8 +159,7 @@ def run(
     except KeyboardInterrupt:
         if trace.best is None:
             raise
-        for problem in bilevel.problems:
-            problem.reset()
+        bilevel.reset()
         status = Status.INTERRUPTED
     if trace.best is None:
         raise ValueError(

@@ -118,7 +118,9 @@ class LinearProblem:
 
     def reset(self) -> None:
         """Forget the curvature kept from earlier points; the next solve starts afresh."""
+        stamp = self.curvature.stamp
         self.curvature = make_curvature(self)
+        self.curvature.stamp += stamp + 1  # no earlier point may take the new state for its own
 
     def twin(self) -> LinearProblem:
         """The same problem with a curvature state of its own; rows and Gram matrices are shared."""

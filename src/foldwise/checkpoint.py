@@ -1,0 +1,292 @@
+"""Searches that can be interrupted at any moment and resumed: same evaluations, same answer.
+
+A checkpoint is a :class:`~foldwise.journal.Journal` of everything that a search computed: objectives, derivatives, and
+the solutions of the training problems from which others start. A resumed search runs its method from the beginning;
+what the file holds is looked up, by ``theta`` to the last bit, the rest is computed and appended.
+
+For the answers to agree bit for bit, an evaluation may depend on nothing but ``theta`` and the evaluation that it
+starts from. :class:`Journaled` sees to that: before each evaluation it makes the problems forget what they keep
+(:meth:`reset` of the Problem contract), and an evaluation that is not the last one is computed again before it is
+differentiated. A search with a checkpoint therefore agrees with one without up to rounding, and with itself exactly.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import re
+import threading
+from collections.abc import Mapping
+from dataclasses import asdict, is_dataclass
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+from weakref import WeakKeyDictionary
+
+import numpy as np
+import scipy
+import scipy.sparse as sp
+
+from foldwise.bilevel import Bilevel, Evaluation
+from foldwise.journal import Journal, JournalError, Stored
+from foldwise.version import __version__
+
+__all__ = ["Checkpoint", "Journaled", "fingerprint"]
+
+FORMAT = "foldwise-checkpoint-1"
+
+
+class Checkpoint:
+    """The checkpoint of one search.
+
+    Parameters
+    ----------
+    path : str or Path
+    resume : bool
+        Continue from the file if there is one. Without it an existing file is refused.
+    parts : mapping from str to object
+        What the search depends on, by the name that an error uses: data, folds, settings. Hashes are stored.
+    seed : int
+        Seed of the search; a resumed one gets that of the file.
+
+    Attributes
+    ----------
+    seed : int
+    n_replayed : int
+        Evaluations that were looked up, not computed, so far.
+    """
+
+    def __init__(self, path: str | Path, resume: bool, parts: Mapping[str, Any], seed: int) -> None:
+        path = Path(path)
+        hashes = {name: fingerprint(value) for name, value in parts.items()}
+        if not path.parent.is_dir():
+            raise JournalError(f"cannot write {path}: its folder does not exist", "create the folder first")
+        if path.exists() and not resume:
+            raise JournalError(
+                f"the checkpoint {path} exists",
+                "resume from it (resume=True, --resume), or choose another file",
+            )
+        if path.exists():
+            self._journal = Journal.open(path)
+            try:
+                self._check(hashes)
+            except BaseException:
+                self._journal.close()
+                raise
+        else:
+            header = {"format": FORMAT, "version": __version__, "seed": int(seed), "parts": hashes}
+            header["packages"] = {"numpy": np.__version__, "scipy": scipy.__version__}
+            self._journal = Journal.create(path, header)
+        self.seed = int(self._journal.header["seed"])
+        self.n_replayed = 0
+        self._lock = threading.Lock()
+        self._streams: dict[str, list[Stored]] = {}
+        for record in self._journal.records:
+            self._streams.setdefault(record.meta["stream"], []).append(record)
+
+    def _check(self, hashes: dict[str, str]) -> None:
+        header, path = self._journal.header, self._journal.path
+        if header.get("format") != FORMAT:
+            raise JournalError(f"{path} is not a checkpoint of a search", "choose another file")
+        if header["version"] != __version__:
+            raise JournalError(
+                f"the checkpoint {path} was written by foldwise {header['version']}; this is {__version__}",
+                "resume with that version, or start anew with another file",
+            )
+        stored = header["parts"]
+        differ = [name for name in {**stored, **hashes} if stored.get(name) != hashes.get(name)]
+        if differ:
+            raise JournalError(
+                f"the checkpoint {path} belongs to another search: {', '.join(differ)} differ",
+                "resume with the data and settings it was begun with, or start anew with another file",
+            )
+
+    def wrap(self, bilevel: Bilevel, stream: str) -> Journaled:
+        """The program with its evaluations kept in the file under the name ``stream``."""
+        return Journaled(bilevel, self, stream)
+
+    def count(self) -> None:
+        """One more evaluation was looked up."""
+        with self._lock:
+            self.n_replayed += 1
+
+    def close(self) -> None:
+        """Close the file."""
+        self._journal.close()
+
+
+class Journaled(Bilevel):
+    """A bilevel program whose evaluations and derivatives are looked up in a checkpoint, or computed and stored."""
+
+    def __init__(self, bilevel: Bilevel, checkpoint: Checkpoint, stream: str) -> None:
+        self.__dict__.update(bilevel.__dict__)
+        self._checkpoint, self._stream = checkpoint, stream
+        self._stored = list(reversed(checkpoint._streams.get(stream, [])))
+        self._origins: WeakKeyDictionary[Evaluation, Evaluation | None] = WeakKeyDictionary()
+        self._current: Evaluation | None = None
+
+    def reset(self) -> None:
+        """Forget everything but the data."""
+        super().reset()
+        self._current = None
+
+    def evaluate(self, theta: np.ndarray, warm: Evaluation | None = None) -> Evaluation:
+        """As :meth:`Bilevel.evaluate`; a function of ``theta`` and ``warm`` alone."""
+        theta = self.space.clip(np.asarray(theta, float))
+        origin = None if warm is None else _outline(warm)
+        found = self._look_up("evaluate", theta)
+        if found is None:
+            self.reset()
+            evaluation = super().evaluate(theta, origin)
+            self._current = evaluation
+            self._store_evaluation(evaluation)
+        else:
+            meta, arrays = found
+            points = [
+                SimpleNamespace(W=arrays[f"W{i}"], steps=steps) for i, steps in enumerate(meta["steps"])
+            ]
+            objective = float(arrays["objective"][0])
+            evaluation = Evaluation(theta, objective, arrays["tasks"], points, meta["converged"])
+            self.n_evaluations += 1
+            self.n_inner_steps += sum(meta["steps"])
+            self._checkpoint.count()
+        self._origins[evaluation] = origin
+        return evaluation
+
+    def differentiate(self, evaluation: Evaluation, order: int = 1, exact: bool = True) -> Evaluation:
+        """As :meth:`Bilevel.differentiate`."""
+        if evaluation.gradient is not None and (order < 2 or evaluation.hessian is not None):
+            return evaluation
+        found = self._look_up("differentiate", evaluation.theta, order=order, exact=exact)
+        if found is None:
+            self._revive(evaluation)
+            super().differentiate(evaluation, order, exact)
+            self._store_derivatives(evaluation, order, exact)
+        else:
+            arrays = found[1]
+            evaluation.gradient = arrays["gradient"]
+            if order >= 2:
+                evaluation.hessian = arrays["hessian"]
+                evaluation.sensitivities = [arrays[f"J{i}"] for i in range(len(self.problems))]
+        return evaluation
+
+    def certify(self, evaluation: Evaluation) -> dict[str, Any]:
+        """As :meth:`Bilevel.certify`; nothing is stored, since a search that was cut short goes on elsewhere."""
+        self._revive(evaluation)
+        if self.criterion.differentiable:
+            super().differentiate(evaluation)
+        return super().certify(evaluation)
+
+    def _revive(self, evaluation: Evaluation) -> None:
+        """Bring the problems, and the points of the evaluation, to where they were just after it."""
+        if self._current is not evaluation:
+            self.reset()
+            counts = self.n_evaluations, self.n_inner_steps
+            fresh = super().evaluate(evaluation.theta, self._origins[evaluation])
+            self.n_evaluations, self.n_inner_steps = counts
+            for old, new in zip(evaluation.points, fresh.points, strict=True):
+                if not np.array_equal(old.W, new.W):
+                    raise self._strange("computing an evaluation again gives other digits")
+            evaluation.points = fresh.points
+            self._current = evaluation
+        if evaluation.gradient is not None and not evaluation.adjoints:
+            evaluation.gradient = None  # looked up; the adjoints that belong to it come with computing it
+
+    def _look_up(self, kind: str, theta: np.ndarray, **settings: Any) -> tuple[dict, dict] | None:
+        """The next record of the stream, which must be of this operation; None when there are no more."""
+        if not self._stored:
+            return None
+        record = self._stored.pop()
+        arrays = self._checkpoint._journal.arrays(record)
+        wanted = {"kind": kind, **settings}
+        if any(record.meta.get(name) != value for name, value in wanted.items()):
+            raise self._strange("it continues in another way")
+        if arrays["theta"].tobytes() != np.ascontiguousarray(theta, "<f8").tobytes():
+            raise self._strange("an evaluation was at other values")
+        return record.meta, arrays
+
+    def _strange(self, what: str) -> JournalError:
+        journal = self._checkpoint._journal
+        known = ", ".join(f"{name} {version}" for name, version in journal.header["packages"].items())
+        return JournalError(
+            f"the search does not follow the checkpoint {journal.path}: {what} (it was written with {known})",
+            "resume on the same machine with the same packages and threads, or start anew with another file",
+        )
+
+    def _store_evaluation(self, evaluation: Evaluation) -> None:
+        meta = {
+            "kind": "evaluate",
+            "stream": self._stream,
+            "converged": bool(evaluation.converged),
+            "steps": [int(point.steps) for point in evaluation.points],
+        }
+        arrays = {f"W{i}": point.W for i, point in enumerate(evaluation.points)}
+        arrays["theta"], arrays["objective"] = evaluation.theta, np.array([evaluation.objective])
+        self._checkpoint._journal.append(meta, {**arrays, "tasks": evaluation.task_objectives})
+
+    def _store_derivatives(self, evaluation: Evaluation, order: int, exact: bool) -> None:
+        assert evaluation.gradient is not None
+        arrays = {"theta": evaluation.theta, "gradient": evaluation.gradient}
+        if order >= 2:
+            assert evaluation.hessian is not None
+            arrays["hessian"] = evaluation.hessian
+            arrays |= {f"J{i}": J for i, J in enumerate(evaluation.sensitivities)}
+        meta = {"kind": "differentiate", "stream": self._stream, "order": order, "exact": exact}
+        self._checkpoint._journal.append(meta, arrays)
+
+
+def _outline(evaluation: Evaluation) -> Evaluation:
+    """What another evaluation starts from: ``theta``, solutions and, if known by now, sensitivities."""
+    points = [SimpleNamespace(W=point.W) for point in evaluation.points]
+    outline = Evaluation(evaluation.theta, evaluation.objective, np.zeros(0), points, True)
+    outline.sensitivities = list(evaluation.sensitivities)
+    return outline
+
+
+def fingerprint(value: Any) -> str:
+    """A hash of data or settings that is the same in another process.
+
+    >>> fingerprint({"C": 1.0, "x": np.arange(3)}) == fingerprint({"x": np.arange(3), "C": 1.0})
+    True
+    >>> fingerprint([1, 2]) == fingerprint([1, 3])
+    False
+    """
+    digest = hashlib.sha256()
+    _feed(digest, value)
+    return digest.hexdigest()
+
+
+def _feed(digest: Any, value: Any) -> None:
+    """Add a value to a hash, with its type and shape."""
+    digest.update(f"<{type(value).__name__}>".encode())
+    if isinstance(value, np.ndarray):
+        digest.update(f"{value.dtype.str}{value.shape}".encode())
+        if value.dtype.kind == "O":
+            _feed(digest, value.ravel().tolist())
+        else:
+            digest.update(np.ascontiguousarray(value).view(np.uint8).data if value.size else b"")
+    elif sp.issparse(value):
+        rows = sp.csr_array(value)
+        for part in (np.array(rows.shape), rows.indptr, rows.indices, rows.data):
+            _feed(digest, np.asarray(part))
+    elif hasattr(value, "columns") and hasattr(value, "iloc"):
+        for i, name in enumerate(value.columns):
+            _feed(digest, [str(name), str(value.dtypes.iloc[i]), value.iloc[:, i].to_numpy()])
+    elif isinstance(value, Mapping):
+        for key in sorted(value, key=str):
+            _feed(digest, [str(key), value[key]])
+    elif isinstance(value, list | tuple):
+        for item in value:
+            _feed(digest, item)
+    elif hasattr(value, "get_params") and not isinstance(value, type):
+        _feed(digest, [_name(type(value)), value.get_params(deep=False)])
+    elif is_dataclass(value) and not isinstance(value, type):
+        _feed(digest, [_name(type(value)), asdict(value)])
+    elif callable(value) and hasattr(value, "__qualname__"):
+        digest.update(_name(value).encode())
+    else:  # an object without a text of its own prints its address, which changes
+        digest.update(re.sub(r" at 0x[0-9a-fA-F]+", "", repr(value)).encode())
+    digest.update(b"</>")
+
+
+def _name(value: Any) -> str:
+    return f"{value.__module__}.{value.__qualname__}"

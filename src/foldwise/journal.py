@@ -1,0 +1,275 @@
+"""A file to which records are only ever appended, and which survives the death of its writer at any moment.
+
+Layout: a magic word; two slots, each with the number of records, the end of the last one and a checksum; then the
+records, each a length, a checksum and a payload (a JSON text and arrays of float64). A record counts once a slot says
+so: it is appended, brought to the disk, and only then one of the two slots, in turn, is overwritten in one small
+write. What a killed writer leaves beyond the committed end is ignored and overwritten; a file that is shorter than its
+slots say, or whose checksums fail, is damaged and is refused. Nothing in the file is ever executed or unpickled.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import struct
+import threading
+import zlib
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+__all__ = ["Journal", "JournalError", "Stored"]
+
+MAGIC = b"foldwise journal 1\n"
+SLOTS = (64, 128)
+DATA = 256
+SLOT = struct.Struct("<QQI")
+FRAME = struct.Struct("<QI")
+CHUNK = 1 << 20
+
+
+class JournalError(ValueError):
+    """A file that cannot be used; ``hint`` says what to do. The file is left as it was."""
+
+    def __init__(self, message: str, hint: str):
+        super().__init__(message)
+        self.hint = hint
+
+    def __str__(self) -> str:
+        return f"{self.args[0]}; {self.hint}"
+
+
+@dataclass(frozen=True)
+class Stored:
+    """Where a record lies, and its JSON part."""
+
+    offset: int
+    size: int
+    meta: dict[str, Any]
+
+
+class Journal:
+    """An open journal; :meth:`create` and :meth:`open` make one.
+
+    Attributes
+    ----------
+    header : dict
+        What :meth:`create` was given.
+    records : list of Stored
+        The records that the file held when it was opened.
+    """
+
+    def __init__(self, path: Path, file: Any, count: int, end: int, records: list[Stored]) -> None:
+        self.path, self._file, self._count, self._end = path, file, count, end
+        self.header, self.records = records[0].meta, records[1:]
+        self._lock = threading.Lock()
+
+    @classmethod
+    def create(cls, path: str | Path, header: Mapping[str, Any]) -> Journal:
+        """A new file with this header; it appears complete or not at all. An existing file is refused."""
+        path = Path(path)
+        frame = _frame(dict(header), {})
+        head = bytearray(DATA)
+        head[: len(MAGIC)] = MAGIC
+        head[SLOTS[0] : SLOTS[0] + SLOT.size] = _slot(1, DATA + len(frame))
+        part = path.with_name(f"{path.name}.{os.getpid()}.part")
+        try:
+            with open(part, "xb") as file:
+                file.write(bytes(head) + frame)
+                file.flush()
+                os.fsync(file.fileno())
+            _publish(part, path)
+            _sync_folder(path.parent)
+        except FileExistsError:
+            raise JournalError(
+                f"{path} exists", "resume from it, delete it, or choose another name"
+            ) from None
+        except OSError as error:
+            raise JournalError(
+                f"cannot write {path}: {error.strerror}", "choose a file in a folder that can be written"
+            ) from error
+        finally:
+            with contextlib.suppress(OSError):
+                part.unlink()
+        return cls.open(path)
+
+    @classmethod
+    def open(cls, path: str | Path) -> Journal:
+        """Open a file to read its records and to append; every committed byte is checked."""
+        path = Path(path)
+        try:
+            file = open(path, "r+b", buffering=0)  # noqa: SIM115 - it stays open
+        except OSError as error:
+            raise JournalError(f"cannot open {path}: {error.strerror}", "check the name") from error
+        try:
+            _lock(file, path)
+            count, end = _committed(file, path)
+            records = _scan(file, path, count, end)
+            return cls(path, file, count, end, records)
+        except BaseException:
+            file.close()
+            raise
+
+    def append(self, meta: Mapping[str, Any], arrays: Mapping[str, np.ndarray]) -> None:
+        """Add a record; when this returns it is on the disk and counts."""
+        frame = _frame(dict(meta), arrays)
+        with self._lock:
+            _write_at(self._file, frame, self._end)
+            os.fsync(self._file.fileno())
+            self._count, self._end = self._count + 1, self._end + len(frame)
+            _write_at(self._file, _slot(self._count, self._end), SLOTS[(self._count - 1) % 2])
+
+    def arrays(self, record: Stored) -> dict[str, np.ndarray]:
+        """The arrays of a record."""
+        with self._lock:
+            self._file.seek(record.offset)
+            blob = _read(self._file, record.size)
+        out, at = {}, 0
+        for name, shape in record.meta["arrays"]:
+            size = 8 * int(np.prod(shape, dtype=np.int64))
+            out[name] = np.frombuffer(blob, "<f8", size // 8, at).astype(float).reshape(shape)
+            at += size
+        return out
+
+    def close(self) -> None:
+        """Bring everything to the disk and close the file."""
+        if not self._file.closed:
+            os.fsync(self._file.fileno())
+            self._file.close()
+
+    def __enter__(self) -> Journal:
+        return self
+
+    def __exit__(self, *exc_info: object) -> None:
+        self.close()
+
+
+def _slot(count: int, end: int) -> bytes:
+    numbers = struct.pack("<QQ", count, end)
+    return numbers + struct.pack("<I", zlib.crc32(numbers))
+
+
+def _frame(meta: dict[str, Any], arrays: Mapping[str, np.ndarray]) -> bytes:
+    """A record as bytes: length, checksum, length of the JSON text, JSON text, arrays."""
+    plain = {name: np.ascontiguousarray(array, dtype="<f8") for name, array in arrays.items()}
+    meta["arrays"] = [[name, list(array.shape)] for name, array in plain.items()]
+    text = json.dumps(meta).encode()
+    payload = struct.pack("<I", len(text)) + text + b"".join(array.tobytes() for array in plain.values())
+    return FRAME.pack(len(payload), zlib.crc32(payload)) + payload
+
+
+def _publish(part: Path, path: Path) -> None:
+    """Give a complete file its name, unless something has that name."""
+    try:
+        os.link(part, path)
+    except FileExistsError:
+        raise
+    except OSError:  # a file system without links
+        if path.exists():
+            raise FileExistsError from None
+        os.replace(part, path)
+
+
+def _write_at(file: Any, data: bytes, offset: int) -> None:
+    file.seek(offset)
+    view = memoryview(data)
+    while len(view):
+        view = view[file.write(view) :]
+
+
+def _read(file: Any, size: int) -> bytes:
+    """Exactly ``size`` bytes, or fewer at the end of the file."""
+    parts = []
+    while size > 0 and (part := file.read(min(size, 64 * CHUNK))):
+        parts.append(part)
+        size -= len(part)
+    return b"".join(parts)
+
+
+def _committed(file: Any, path: Path) -> tuple[int, int]:
+    """Number of records and end of the last one, from the newer of the two slots that are whole."""
+    head = _read(file, DATA)
+    if head[: len(MAGIC)] != MAGIC:
+        raise JournalError(
+            f"{path} is not a checkpoint of foldwise; it was left as it is", "choose another file"
+        )
+    best = (0, 0)
+    for at in SLOTS:
+        raw = head[at : at + SLOT.size]
+        if len(raw) == SLOT.size:
+            count, end, check = SLOT.unpack(raw)
+            if check == zlib.crc32(raw[:16]):
+                best = max(best, (count, end))
+    if best[0] == 0:
+        raise _damaged(path, "its head is")
+    return best
+
+
+def _scan(file: Any, path: Path, count: int, end: int) -> list[Stored]:
+    """Check every committed record; keep their places and their JSON parts."""
+    if os.fstat(file.fileno()).st_size < end:
+        raise _damaged(path, "it is shorter than it was:", "truncated")
+    records: list[Stored] = []
+    offset = DATA
+    while offset < end:
+        length, check = FRAME.unpack(_read(file, FRAME.size)) if offset + FRAME.size <= end else (0, 0)
+        start = offset + FRAME.size
+        if length < 4 or start + length > end:
+            raise _damaged(path, f"record {len(records)} is")
+        size = struct.unpack("<I", first := _read(file, 4))[0]
+        if size > length - 4:
+            raise _damaged(path, f"record {len(records)} is")
+        text = _read(file, size)
+        found, left = zlib.crc32(text, zlib.crc32(first)), length - 4 - size
+        while left > 0:
+            part = file.read(min(left, CHUNK))
+            if not part:
+                raise _damaged(path, f"record {len(records)} is")
+            found, left = zlib.crc32(part, found), left - len(part)
+        if found != check:
+            raise _damaged(path, f"record {len(records)} is")
+        try:
+            meta = json.loads(text)
+            sizes = [8 * int(np.prod(shape, dtype=np.int64)) for _, shape in meta["arrays"]]
+        except (ValueError, KeyError, TypeError):
+            raise _damaged(path, f"record {len(records)} is") from None
+        if sum(sizes) != length - 4 - size or min(sizes, default=0) < 0:
+            raise _damaged(path, f"record {len(records)} is")
+        records.append(Stored(start + 4 + size, length - 4 - size, meta))
+        offset = start + length
+    if len(records) != count:
+        raise _damaged(path, f"it holds {len(records)} records instead of {count}:")
+    return records
+
+
+def _damaged(path: Path, what: str, how: str = "damaged") -> JournalError:
+    return JournalError(
+        f"the checkpoint {path} cannot be used, {what} {how}; it was left as it is",
+        "use a copy from before, or start anew with another file",
+    )
+
+
+def _lock(file: Any, path: Path) -> None:
+    """One writer at a time, where the system has locks for that."""
+    try:
+        import fcntl
+    except ImportError:
+        return
+    try:
+        fcntl.flock(file.fileno(), fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError:
+        raise JournalError(f"{path} is in use by another process", "wait for it to end") from None
+
+
+def _sync_folder(folder: Path) -> None:
+    """Bring a new name to the disk, where folders can be opened."""
+    with contextlib.suppress(OSError):
+        fd = os.open(folder, os.O_RDONLY)
+        try:
+            os.fsync(fd)
+        finally:
+            os.close(fd)
