@@ -483,7 +483,9 @@ class BilevelSearchCV(CallbackSupportMixin, MetaEstimatorMixin, BaseEstimator):
                 method = "grid" if space.size <= 2 else "random"
         if isinstance(method, Minimizer):
             if options:
-                raise ValueError("method_options belong to a method's name; set options on the object you passed")
+                raise ValueError(
+                    "method_options belong to a method's name; set options on the object you passed"
+                )
             return method
         if method not in METHODS:
             raise ValueError(
