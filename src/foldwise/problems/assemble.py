@@ -13,7 +13,8 @@ from foldwise.losses import Loss
 from foldwise.penalties import Quadratic
 from foldwise.problems.folds import Folds
 from foldwise.problems.linear import LinearProblem
-from foldwise.problems.parameters import Binding, ParameterMap
+from foldwise.problems.parameters import BOX, Binding, ParameterMap
+from foldwise.problems.polyhedral import PolyhedralProblem
 from foldwise.space import Dimension, Space
 
 __all__ = ["LinearModel", "Role", "Rows", "assemble", "make_space"]
@@ -46,6 +47,10 @@ class LinearModel:
     class_weight_rule : {"row", "positive"}
         "row": a row weighs as its class says in every one-vs-rest problem. "positive": only in the problem of its
         own class, as LIBLINEAR does with more than two classes.
+    l1_ratio : float
+        Share of the L1 norm in the penalty.
+    reference : ndarray, shape (features,), optional
+        Weights that the proximity term pulls to.
     """
 
     loss: Loss
@@ -55,6 +60,8 @@ class LinearModel:
     intercept_penalty: float = 0.0
     class_weight: Any = None
     class_weight_rule: str = "row"
+    l1_ratio: float = 0.0
+    reference: np.ndarray | None = None
 
 
 @dataclass(frozen=True, eq=False)
@@ -149,9 +156,10 @@ def assemble(
         None if form is None else np.tile(form, (K, 1)),
         model.intercept_penalty,
     )
-    return LinearProblem(
-        design, stored.Y, folds, model.loss, parameters, penalty, stored.weight, stored.weight, n_total
-    )
+    parts = (design, stored.Y, folds, model.loss, parameters, penalty, stored.weight, stored.weight, n_total)
+    if model.loss.polyhedral:
+        return PolyhedralProblem(*parts, l1_ratio=model.l1_ratio, reference=model.reference)
+    return LinearProblem(*parts)
 
 
 def make_cells(model: Any, rows: Rows, dimensions: Mapping[str, Dimension], n: int) -> _Cells:
@@ -189,14 +197,29 @@ def build_parameters(
     Q = folds.n_cells
     P = max((part.stop for part in slots.values()), default=0)
     base = {"log_c": np.zeros((K * T, Q)), "epsilon": np.zeros((K * T, Q))}
-    base |= {"log_lam": np.zeros((K, d)), "log_kernel": np.zeros((1, P))}
+    base |= {
+        "log_lam": np.zeros((K, d)),
+        "log_kernel": np.zeros((1, P)),
+        "log_near": np.full((K, d), -np.inf),
+    }
+    bounds = _bounds(model, dimensions, K, d)
     bindings = {}
     for name, role in model.roles.items():
         if name in dimensions:
             index = _index(name, role, dimensions[name], cells, slots, (Q, K, T, d, P))
-            bindings[name] = Binding(role.kind, index, role.sign)
-            if role.kind != "epsilon":
+            kind = role.kind
+            if kind == "box" and ("box_lower" in dimensions or model.values.get("box_lower") is not None):
+                kind = "box_upper"
+            bindings[name] = Binding(kind, index, role.sign)
+            if role.kind == "log_near":
+                base["log_near"][:] = 0.0
+            elif role.kind not in ("epsilon", *BOX):
                 base[role.kind] += np.log(role.factor)
+        elif role.kind in BOX:
+            continue
+        elif role.kind == "log_near":
+            with np.errstate(divide="ignore"):
+                base["log_near"][:] = np.log(_proximity(name, model.values[name]))
         elif role.kind == "log_kernel":
             with np.errstate(divide="ignore"):
                 base["log_kernel"][0, slots[name]] = np.log(model.values[name])
@@ -204,7 +227,44 @@ def build_parameters(
             base[role.kind] += _fixed(name, role, model.values[name], cells, Q, K, T, d)
     if model.class_weight is not None and "class_weight" not in dimensions:
         base["log_c"] += np.log(_class_weights(model, rows, folds, cells, K, T, Q))
-    return ParameterMap(space, bindings, base["log_c"], base["epsilon"], base["log_lam"], base["log_kernel"])
+    names = ("log_c", "epsilon", "log_lam", "log_kernel", "log_near")
+    return ParameterMap(space, bindings, **{name: base[name] for name in names}, bounds=bounds)
+
+
+def _bounds(model: Any, dimensions: Mapping[str, Dimension], K: int, d: int):
+    """Fixed parts of the lower and upper bounds of the weights, (targets, features) each; zero where tuned."""
+    sides = {}
+    for name in ("box_lower", "box"):
+        value = model.values.get(name) if name in model.roles else None
+        if name in dimensions:
+            value = 0.0
+        elif value is not None:
+            value = np.asarray(value, float)
+            if value.ndim > 1 or (value.ndim and len(value) != d):
+                raise ValueError(
+                    f"{name} has shape {value.shape}; X has {d} features. Give one number or one per feature"
+                )
+            if np.any(np.isnan(value)):
+                raise ValueError(f"{name} has entries that are not numbers; use inf for no bound")
+        sides[name] = None if value is None else np.array(np.broadcast_to(value, (K, d)), float)
+    upper, lower = sides["box"], sides["box_lower"]
+    if lower is None and upper is not None:
+        if np.any(upper < 0):
+            raise ValueError(
+                f"box must not be negative; got {upper.min():g}. Give box_lower for a two-sided box"
+            )
+        lower = -upper
+    upper = np.full((K, d), np.inf) if upper is None else upper
+    lower = np.full((K, d), -np.inf) if lower is None else lower
+    if not {"box", "box_lower"} & set(dimensions) and np.any(lower > upper):
+        raise ValueError("box_lower exceeds box for some feature; swap them")
+    return lower, upper
+
+
+def _proximity(name: str, value: Any) -> float:
+    if not (np.ndim(value) == 0 and value >= 0 and np.isfinite(value)):
+        raise ValueError(f"{name} must be one number, finite and not negative; got {value!r}")
+    return float(value)
 
 
 def _index(name, role, dimension, cells, slots, sizes) -> np.ndarray:
@@ -215,7 +275,7 @@ def _index(name, role, dimension, cells, slots, sizes) -> np.ndarray:
         width = slots[name].stop - slots[name].start
         out[0, slots[name]] = np.arange(width) if per is not None else 0
         return out
-    if role.kind == "log_lam":
+    if role.kind in ("log_lam", "log_near", *BOX):
         if per == "feature":
             return np.tile(np.arange(d), (K, 1))
         return np.tile(np.arange(K)[:, None] if per == "class" else np.zeros((K, 1), dtype=int), (1, d))

@@ -84,11 +84,7 @@ class LinearProblem:
         validation_weight: np.ndarray | None = None,
         n_total: int | None = None,
     ) -> None:
-        if not loss.smooth:
-            raise ValueError(
-                f"a linear model in the primal needs a loss with a second derivative; got {type(loss).__name__}. "
-                "Use its squared or smoothed form (SquaredHinge, QuarticHinge, SquaredEpsilonInsensitive)"
-            )
+        self._check_loss(loss)
         self.design, self.Y, self.folds, self.loss = design, Y, folds, loss
         self.parameters, self.penalty = parameters, penalty
         self.n_targets, self.n_splits = len(Y), folds.n_splits
@@ -114,7 +110,18 @@ class LinearProblem:
         lengths = self.weight * design.row_norms()
         self._terms = np.stack([np.bincount(folds.cell, lengths * np.abs(y), folds.n_cells) for y in Y])
         self._grams: np.ndarray | None = None
-        self.curvature = make_curvature(self)
+        self._begin()
+
+    def _check_loss(self, loss: Loss) -> None:
+        if not loss.smooth:
+            raise ValueError(
+                f"a linear model in the primal needs a loss with a second derivative; got {type(loss).__name__}. "
+                "Use its squared or smoothed form (SquaredHinge, QuarticHinge, SquaredEpsilonInsensitive)"
+            )
+
+    def _begin(self) -> None:
+        """A fresh state."""
+        self.curvature: Any = make_curvature(self)
 
     def reset(self) -> None:
         """Forget the curvature kept from earlier points; the next solve starts afresh."""
@@ -125,7 +132,7 @@ class LinearProblem:
     def twin(self) -> LinearProblem:
         """The same problem with a curvature state of its own; rows and Gram matrices are shared."""
         other = copy.copy(self)
-        other.curvature = make_curvature(other)
+        other._begin()
         return other
 
     def block_grams(self) -> np.ndarray:

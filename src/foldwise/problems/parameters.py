@@ -11,7 +11,15 @@ from foldwise.space import Space
 
 __all__ = ["Binding", "Canonical", "ParameterMap"]
 
-KINDS = ("log_c", "epsilon", "log_lam", "log_kernel")
+KINDS = ("log_c", "epsilon", "log_lam", "log_kernel", "upper", "lower", "log_near")
+PLAIN = ("epsilon", "upper", "lower")
+"""Kinds that act by their value; the others act by their logarithm."""
+BOX = {
+    "box": (("upper", 1.0), ("lower", -1.0)),
+    "box_upper": (("upper", 1.0),),
+    "box_lower": (("lower", 1.0),),
+}
+"""What a bound on the weights moves: a symmetric box both sides."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -19,9 +27,11 @@ class Binding:
     """Where a named hyper-parameter acts.
 
     ``kind`` is "log_c" (multiplies the loss of a cell), "epsilon" (the tube of a cell), "log_lam" (the penalty of
-    a feature) or "log_kernel" (a parameter of the kernel). ``index[i, j]`` is the entry of the parameter that task
-    ``i`` uses for cell ``j`` (for "log_lam": target ``i`` for feature ``j``; for "log_kernel": ``i = 0`` and ``j`` is
-    the kernel's parameter), or -1 where it does not act. ``sign`` is -1 for a parameter that divides (ridge's alpha).
+    a feature), "log_kernel" (a parameter of the kernel), "box", "box_upper" or "box_lower" (bounds of a weight, on both
+    sides or on one) or "log_near" (the pull to reference weights). ``index[i, j]`` is the entry of the parameter that
+    task ``i`` uses for cell ``j`` (for penalties and bounds: target ``i`` for feature ``j``; for "log_kernel":
+    ``i = 0`` and ``j`` is the kernel's parameter), or -1 where it does not act. ``sign`` is -1 for a parameter that
+    divides (ridge's alpha).
     """
 
     kind: str
@@ -31,7 +41,7 @@ class Binding:
 
 @dataclass(frozen=True, eq=False)
 class Canonical:
-    """Values and derivatives at one ``theta``: ``c, epsilon`` per task and cell, ``lam`` per target and feature."""
+    """Values and derivatives at one ``theta``: ``c, epsilon`` per task and cell, the others per target and feature."""
 
     c: np.ndarray
     epsilon: np.ndarray
@@ -42,10 +52,16 @@ class Canonical:
     log_kernel: np.ndarray
     d_log_kernel: np.ndarray
     bend: np.ndarray
+    upper: np.ndarray
+    lower: np.ndarray
+    near: np.ndarray
+    d_upper: np.ndarray
+    d_lower: np.ndarray
+    d_log_near: np.ndarray
 
 
 class ParameterMap:
-    """``theta -> (log c, epsilon, log lam)``: an elementwise change of scale, then sums of entries.
+    """``theta -> (log c, epsilon, log lam, ...)``: an elementwise change of scale, then sums of entries.
 
     Parameters
     ----------
@@ -56,6 +72,11 @@ class ParameterMap:
         The fixed part; tuned parameters add to it.
     log_lam : ndarray, shape (targets, features)
     log_kernel : ndarray, shape (1, kernel parameters), optional
+    bounds : (lower, upper), optional
+        Fixed parts of the bounds of the weights, each of shape (targets, features); zero where they are tuned. By
+        default there are none.
+    log_near : ndarray, shape (targets, features), optional
+        Fixed part of the pull to reference weights; none by default.
     """
 
     def __init__(
@@ -66,28 +87,41 @@ class ParameterMap:
         epsilon: np.ndarray,
         log_lam: np.ndarray,
         log_kernel: np.ndarray | None = None,
+        bounds: tuple[np.ndarray, np.ndarray] | None = None,
+        log_near: np.ndarray | None = None,
     ) -> None:
         self.space = space
         self.kinds = {name: bindings[name].kind for name in space.slices}
         kernel = np.zeros((1, 0)) if log_kernel is None else log_kernel
+        low, high = bounds or (np.full(log_lam.shape, -np.inf), np.full(log_lam.shape, np.inf))
         self._base = {"log_c": log_c, "epsilon": epsilon, "log_lam": log_lam, "log_kernel": kernel}
+        self._base |= {"lower": low, "upper": high}
+        self._base["log_near"] = np.full(log_lam.shape, -np.inf) if log_near is None else log_near
         self._incidence: dict[str, np.ndarray | None] = dict.fromkeys(KINDS)
         self._mixed = np.zeros(space.size, dtype=bool)
         self._is_log = np.zeros(space.size, dtype=bool)
         for block in space.blocks:
             binding = bindings[block.name]
             columns = space.slices[block.name]
-            matrix = self._incidence[binding.kind]
-            if matrix is None:
-                matrix = np.zeros((*self._base[binding.kind].shape, space.size))
-                self._incidence[binding.kind] = matrix
             used = binding.index >= 0
             users, places = np.nonzero(used)
-            matrix[users, places, columns.start + block.index[binding.index[used]]] += binding.sign
+            for kind, side in BOX.get(binding.kind, ((binding.kind, 1.0),)):
+                matrix = self._incidence[kind]
+                if matrix is None:
+                    matrix = np.zeros((*self._base[kind].shape, space.size))
+                    self._incidence[kind] = matrix
+                matrix[users, places, columns.start + block.index[binding.index[used]]] += side * binding.sign
+                self._mixed[columns] = (block.scale == "log") != (kind not in PLAIN)
             self._is_log[columns] = block.scale == "log"
-            self._mixed[columns] = (block.scale == "log") != (binding.kind != "epsilon")
         # log(exp(theta)) and plain values need no change of scale; the other two combinations do.
         self._constant = not self._mixed.any()
+        self.bounded = bool(
+            self._incidence["upper"] is not None
+            or self._incidence["lower"] is not None
+            or np.any(np.isfinite(low))
+            or np.any(np.isfinite(high))
+        )
+        """Whether weights have bounds."""
         self.tunes = {kind: self._incidence[kind] is not None for kind in KINDS}
 
     def __call__(self, theta: np.ndarray) -> Canonical:
@@ -123,4 +157,10 @@ class ParameterMap:
             log_kernel=value["log_kernel"],
             d_log_kernel=derivative["log_kernel"],
             bend=bend,
+            upper=value["upper"],
+            lower=value["lower"],
+            near=np.exp(value["log_near"]),
+            d_upper=derivative["upper"],
+            d_lower=derivative["lower"],
+            d_log_near=derivative["log_near"],
         )

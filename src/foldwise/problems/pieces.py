@@ -1,0 +1,207 @@
+r"""One training problem with a polyhedral loss, as a convex piecewise quadratic function of the weights.
+
+.. math::  E(w) = \tfrac12 \sum_d q_d (w_d - o_d)^2 + \sum_d p_d |w_d| + \sum_j \phi_j(x_j'w),
+           \qquad \mathrm{lower} \le w \le \mathrm{upper}
+
+where ``phi_j`` is piecewise linear with slope ``-alpha_j``: left of its first kink ``alpha_j = left_j``, and every
+kink passed takes ``c_j`` from it. The hinge of a row with ``y = 1`` has one kink at 1 and ``left = c``; with ``y = -1``
+one at -1 and ``left = 0``. The tube has kinks at ``y - epsilon`` and ``y + epsilon`` and ``left = c``.
+
+The optimality conditions, with the signs used everywhere in the package:
+
+.. math::  q (w - o) + p s - X'\alpha + \gamma = 0, \quad s \in \partial |w|, \quad \alpha_j \in -\partial\phi_j(x_j'w),
+
+``gamma_d`` positive at the upper bound, negative at the lower one, zero between. An intercept is a column of ones with
+``q = p = 0`` and no bounds.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from scipy.linalg.lapack import dgecon, dgetrf, dgetrs
+
+__all__ = ["AT_LOWER", "AT_UPPER", "AT_ZERO", "ActiveSet", "KinkSystem", "Pieces"]
+
+AT_LOWER, AT_UPPER, AT_ZERO = -1, 1, 2
+
+
+@dataclass(frozen=True, eq=False)
+class Pieces:
+    """The numbers of one training problem.
+
+    Parameters
+    ----------
+    X : ndarray or csr_array, shape (n, D)
+        Rows with ``c = 0`` take no part.
+    kinks : ndarray, shape (n, k)
+        Positions of the kinks of every row, increasing.
+    left, c : ndarray, shape (n,)
+    q, centre, l1, lower, upper : ndarray, shape (D,)
+        ``o`` is ``centre`` and ``p`` is ``l1``.
+    """
+
+    X: Any
+    kinks: np.ndarray
+    left: np.ndarray
+    c: np.ndarray
+    q: np.ndarray
+    centre: np.ndarray
+    l1: np.ndarray
+    lower: np.ndarray
+    upper: np.ndarray
+
+    def losses(self, Z: np.ndarray) -> np.ndarray:
+        """``phi_j`` at decisions ``Z``; zero where the loss is."""
+        first, last = self.kinks[:, 0], self.kinks[:, -1]
+        below = np.where(self.left > 0, np.maximum(first - Z, 0.0), 0.0)
+        falls = self.left < self.c * self.kinks.shape[1]  # right of the last kink alpha is negative
+        above = np.where(falls, np.maximum(Z - last, 0.0), 0.0)
+        return self.c * (below + above)
+
+    def value(self, w: np.ndarray, Z: np.ndarray | None = None) -> float:
+        """``E(w)``; bounds are not looked at."""
+        Z = self.X @ w if Z is None else Z
+        smooth = 0.5 * float(self.q @ (w - self.centre) ** 2)
+        return smooth + float(self.l1 @ np.abs(w)) + float(self.losses(Z).sum())
+
+    def scale(self, w: np.ndarray, Z: np.ndarray) -> float:
+        """What a duality gap is compared with: the size of the terms that make up the objective."""
+        return abs(self.value(w, Z)) + 1e-3 * float(self.c @ np.abs(self.kinks).max(axis=1)) + 1e-300
+
+    def levels(self, Z: np.ndarray) -> np.ndarray:
+        """Number of kinks that each decision has passed."""
+        return np.sum(Z[:, None] > self.kinks, axis=1)
+
+    def range_of(self, rows: np.ndarray, which: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """Smallest and largest ``alpha`` of rows on their kink number ``which``; equal kinks count together."""
+        at = self.kinks[rows, which][:, None]
+        near = 1e-14 * (1.0 + np.abs(at))
+        passed = np.sum(self.kinks[rows] < at - near, axis=1)
+        reached = np.sum(self.kinks[rows] <= at + near, axis=1)
+        return self.left[rows] - self.c[rows] * reached, self.left[rows] - self.c[rows] * passed
+
+    def gap(self, w: np.ndarray, alpha: np.ndarray, Z: np.ndarray | None = None) -> float:
+        """Duality gap of ``w`` and ``alpha``: a sum of terms none of which is negative, zero at the solution.
+
+        A column that has neither curvature nor bounds needs ``|x'alpha| <= l1``; what exceeds it is charged with the
+        size of ``w`` there.
+        """
+        Z = self.X @ w if Z is None else Z
+        first, last = self.kinks[:, 0], self.kinks[:, -1]
+        # -phi*(-alpha): the smallest of phi + alpha z is on the first kink for alpha > 0 and on the last for alpha < 0.
+        rows = (
+            self.losses(Z)
+            + alpha * Z
+            - np.where(alpha > 0, alpha * first, np.where(alpha < 0, alpha * last, 0.0))
+        )
+        v = self.X.T @ alpha
+        best = self.smallest(v)
+        flat = (self.q == 0) & (np.isinf(self.lower) | np.isinf(self.upper))
+        own = 0.5 * self.q * (w - self.centre) ** 2 + self.l1 * np.abs(w) - v * w
+        there = 0.5 * self.q * (best - self.centre) ** 2 + self.l1 * np.abs(best) - v * best
+        excess = np.maximum(np.abs(v) - self.l1, 0.0) * np.maximum(np.abs(w), 1.0)
+        slack = np.maximum(self.l1 * np.abs(w) - v * w, 0.0)
+        columns = np.where(flat, excess + slack, own - there)
+        return float(np.maximum(rows, 0.0)[self.c > 0].sum() + np.maximum(columns, 0.0).sum())
+
+    def smallest(self, v: np.ndarray) -> np.ndarray:
+        """Minimiser of ``q/2 (w - o)^2 + p |w| - v w`` between the bounds, column by column."""
+        t = self.q * self.centre + v
+        shrunk = np.sign(t) * np.maximum(np.abs(t) - self.l1, 0.0)
+        curved = self.q > 0
+        w = np.where(curved, shrunk / np.where(curved, self.q, 1.0), 0.0)
+        linear = ~curved & (shrunk != 0)
+        w = np.where(linear, np.copysign(np.inf, shrunk), w)
+        out = np.clip(w, self.lower, self.upper)
+        return np.where(np.isinf(out), 0.0, out)
+
+
+@dataclass(eq=False)
+class ActiveSet:
+    """Which rows sit on which kink, how many kinks the others have passed, and which columns are held where.
+
+    Attributes
+    ----------
+    on : ndarray of bool, shape (n,)
+    level : ndarray of int, shape (n,)
+        For rows on a kink, its number.
+    held : ndarray of int, shape (D,)
+        0 for free columns, ``AT_LOWER`` (-1), ``AT_UPPER`` (1), or ``AT_ZERO`` (2) by the L1 penalty.
+    """
+
+    on: np.ndarray
+    level: np.ndarray
+    held: np.ndarray
+
+
+class KinkSystem:
+    """The optimality system of the free columns and the rows held on a kink, factored.
+
+    ``solve(a, b)`` gives ``(dw, dalpha)`` with ``q dw - X_K' dalpha = a`` and ``X_K dw = b``: right-hand sides of shape
+    (columns, k) and (rows, k). Columns with much curvature are eliminated; what is left has the size of the kinks and
+    the flat columns. Where that is singular the shortest solution is taken (in scaled units).
+    """
+
+    def __init__(self, X_K: np.ndarray, q: np.ndarray) -> None:
+        self.curved = q > 1e-4 * q.max(initial=0.0)
+        self.q = q[self.curved]
+        self.P, self.N = X_K[:, self.curved], X_K[:, ~self.curved]
+        k, flat = len(X_K), self.N.shape[1]
+        M = np.zeros((k + flat, k + flat))
+        M[:k, :k] = (self.P / self.q) @ self.P.T
+        M[:k, k:] = self.N
+        M[k:, :k] = self.N.T
+        M[k:, k:] = -np.diag(q[~self.curved])
+        self.M, self.k = M, k
+        self.size = np.ones(len(M))
+        self.factor: Any = None
+        self.pinv: np.ndarray | None = None
+        if not len(M):
+            return
+        largest = np.abs(M).max(axis=1)
+        self.size = np.sqrt(np.where(largest > 0, largest, 1.0))
+        scaled = M / np.outer(self.size, self.size)
+        lu, pivots, info = dgetrf(scaled)
+        if info == 0 and dgecon(lu, np.abs(scaled).sum(axis=0).max())[0] > 1e-12:
+            self.factor = lu, pivots
+            return
+        values, vectors = np.linalg.eigh(scaled)
+        keep = np.abs(values) > 1e-11 * np.abs(values).max(initial=1e-300)
+        self.pinv = (vectors[:, keep] / values[keep]) @ vectors[:, keep].T
+
+    @property
+    def singular(self) -> bool:
+        """Whether rows on kinks depend on each other, or a flat column is held by none."""
+        return self.pinv is not None
+
+    def _apply(self, rhs: np.ndarray) -> np.ndarray:
+        scaled = rhs / self.size[:, None]
+        if self.pinv is not None:
+            out = self.pinv @ scaled
+        else:
+            out, _ = dgetrs(*self.factor, scaled)
+        return out / self.size[:, None]
+
+    def solve(self, a: np.ndarray, b: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """``dw`` (columns, k), ``dalpha`` (rows, k), and what no solution reaches on rows and flat columns.
+
+        On the flat columns minus what is left over, divided by ``size**2``, is a direction that keeps the rows on their
+        kinks, meets no curvature, and descends.
+        """
+        bent = a[self.curved] / self.q[:, None]
+        rhs = np.concatenate([b - self.P @ bent, a[~self.curved]])
+        rhs[self.k :] *= -1.0
+        y = np.zeros_like(rhs)
+        rest = rhs
+        if len(rhs):
+            y = self._apply(rhs)
+            rest = rhs - self.M @ y
+            y = y + self._apply(rest)
+            rest = rhs - self.M @ y
+        dw = np.empty_like(a)
+        dw[~self.curved] = y[self.k :]
+        dw[self.curved] = bent + (self.P.T @ y[: self.k]) / self.q[:, None]
+        return dw, y[: self.k], rest

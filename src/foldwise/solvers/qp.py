@@ -1,0 +1,295 @@
+r"""Quadratic programs by a library, and linear machines with polyhedral losses to rounding.
+
+:func:`solve_qp` hands any small or sparse convex quadratic program to PIQP or Clarabel. :class:`ExactQP` solves the
+training problems of a :class:`~foldwise.problems.polyhedral.PolyhedralProblem`: by the active-set method of
+:mod:`foldwise.solvers.descent`, from the active set of the point before if there is one, or by a library first
+(``backend="piqp"`` or ``"clarabel"``), whose point the active-set method then finishes to rounding. The library also
+steps in where ties between many rows keep the active-set method from ending. The duality gap certifies either.
+
+Measured on one thread, tube of 0.3, C = 1: 100 rows and 10 columns 3 ms (PIQP 1.5, Clarabel 2.4); 240 x 13 11 ms (3.5,
+7.5); 1,000 x 20 20 ms (22, 50); 5,000 x 50 0.22 s (0.66, 1.34). The active-set method needs no extra package, is exact,
+and from a nearby point takes a fraction of that.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import scipy.sparse as sp
+
+from foldwise.problems.pieces import AT_LOWER, AT_UPPER, AT_ZERO, ActiveSet, Pieces
+from foldwise.problems.polyhedral import PolyhedralPoint, PolyhedralProblem
+from foldwise.solvers.descent import Ended, descend
+
+__all__ = ["BACKENDS", "ExactQP", "QpSolution", "solve_qp"]
+
+BACKENDS = ("piqp", "clarabel")
+
+
+@dataclass(frozen=True, eq=False)
+class QpSolution:
+    """What :func:`solve_qp` returns.
+
+    Attributes
+    ----------
+    x : ndarray, shape (n,)
+    z : ndarray, shape (m,)
+        Multipliers of ``G x <= h``, not negative.
+    y : ndarray, shape (k,)
+        Multipliers of ``A x = b``: ``P x + q + G'z + A'y - z_lower + z_upper = 0``.
+    z_lower, z_upper : ndarray, shape (n,)
+        Multipliers of the bounds, not negative.
+    gap : float
+        Primal value less dual value.
+    solved : bool
+    status : str
+        The library's word.
+    backend : str
+    """
+
+    x: np.ndarray
+    z: np.ndarray
+    y: np.ndarray
+    z_lower: np.ndarray
+    z_upper: np.ndarray
+    gap: float
+    solved: bool
+    status: str
+    backend: str
+
+
+def solve_qp(
+    P: Any,
+    q: np.ndarray,
+    G: Any = None,
+    h: np.ndarray | None = None,
+    A: Any = None,
+    b: np.ndarray | None = None,
+    lower: np.ndarray | None = None,
+    upper: np.ndarray | None = None,
+    *,
+    backend: str = "auto",
+    tol: float = 1e-8,
+) -> QpSolution:
+    """Minimise ``x'Px/2 + q'x`` subject to ``G x <= h``, ``A x = b`` and ``lower <= x <= upper``.
+
+    Parameters
+    ----------
+    P, G, A : array or sparse matrix
+    q, h, b, lower, upper : ndarray
+        Bounds may be infinite.
+    backend : {"auto", "piqp", "clarabel"}
+        "auto" takes the first that is installed.
+    tol : float
+        Absolute and relative tolerance of the library.
+
+    Examples
+    --------
+    The point of a triangle nearest to (3, 1):
+
+    >>> import numpy as np
+    >>> from foldwise.solvers.qp import solve_qp
+    >>> out = solve_qp(np.eye(2), -np.array([3.0, 1.0]), np.ones((1, 2)), np.ones(1), lower=np.zeros(2))
+    >>> abs(out.x.round(6)), out.z.round(6), out.solved
+    (array([1., 0.]), array([2.]), True)
+    """
+    name = _backend(backend)
+    n = len(q)
+    P, G, A = _matrix(P, (n, n)), _matrix(G, (0, n)), _matrix(A, (0, n))
+    h = np.zeros(0) if h is None else np.asarray(h, float)
+    b = np.zeros(0) if b is None else np.asarray(b, float)
+    lower = np.full(n, -np.inf) if lower is None else np.asarray(lower, float)
+    upper = np.full(n, np.inf) if upper is None else np.asarray(upper, float)
+    run = _piqp if name == "piqp" else _clarabel
+    x, z, y, z_lower, z_upper, status, solved = run(P, q, G, h, A, b, lower, upper, tol)
+    primal = 0.5 * float(x @ (P @ x)) + float(q @ x)
+    held = (np.isfinite(lower), np.isfinite(upper))
+    dual = -0.5 * float(x @ (P @ x)) - float(h @ z) - float(b @ y)
+    dual += float(lower[held[0]] @ z_lower[held[0]]) - float(upper[held[1]] @ z_upper[held[1]])
+    return QpSolution(x, z, y, z_lower, z_upper, primal - dual, solved, status, name)
+
+
+def _backend(name: str) -> str:
+    if name not in ("auto", *BACKENDS):
+        raise ValueError(f"unknown backend {name!r}; use 'auto', {', '.join(map(repr, BACKENDS))}")
+    wanted = BACKENDS if name == "auto" else (name,)
+    for candidate in wanted:
+        if importlib.util.find_spec(candidate) is not None:
+            return candidate
+    raise ImportError(
+        f"quadratic programs need the package {' or '.join(wanted)}, which is not installed; "
+        "install it with: pip install foldwise[mpec]"
+    )
+
+
+def _matrix(M: Any, shape: tuple[int, int]) -> Any:
+    return sp.csc_matrix(shape) if M is None else sp.csc_matrix(M, dtype=float)
+
+
+def _piqp(P, q, G, h, A, b, lower, upper, tol):
+    import piqp
+
+    solver = piqp.SparseSolver()
+    solver.settings.verbose = False
+    solver.settings.eps_abs = solver.settings.eps_rel = tol
+    options = {"x_l": lower, "x_u": upper}
+    solver.setup(
+        P,
+        q,
+        A if A.shape[0] else None,
+        b if len(b) else None,
+        G if len(h) else None,
+        None,
+        h if len(h) else None,
+        **options,
+    )
+    status = solver.solve()
+    r = solver.result
+    return (
+        np.array(r.x),
+        np.array(r.z_u) if len(h) else np.zeros(0),
+        np.array(r.y) if len(b) else np.zeros(0),
+        np.where(np.isfinite(lower), np.array(r.z_bl), 0.0),
+        np.where(np.isfinite(upper), np.array(r.z_bu), 0.0),
+        str(status).rsplit(".", 1)[-1],
+        status == piqp.PIQP_SOLVED,
+    )
+
+
+def _clarabel(P, q, G, h, A, b, lower, upper, tol):
+    import clarabel
+
+    n = len(q)
+    eye = sp.identity(n, format="csr")
+    low, up = np.flatnonzero(np.isfinite(lower)), np.flatnonzero(np.isfinite(upper))
+    M = sp.vstack([A, G, -eye[low], eye[up]]).tocsc()
+    rhs = np.concatenate([b, h, -lower[low], upper[up]])
+    cones = [clarabel.ZeroConeT(len(b)), clarabel.NonnegativeConeT(len(rhs) - len(b))]
+    settings = clarabel.DefaultSettings()
+    settings.verbose = False
+    settings.tol_gap_abs = settings.tol_gap_rel = settings.tol_feas = tol
+    solution = clarabel.DefaultSolver(
+        sp.triu(P).tocsc(), np.asarray(q, float), M, rhs, cones, settings
+    ).solve()
+    duals = np.array(solution.z)
+    y, z, rest = duals[: len(b)], duals[len(b) : len(b) + len(h)], duals[len(b) + len(h) :]
+    z_lower, z_upper = np.zeros(n), np.zeros(n)
+    z_lower[low], z_upper[up] = rest[: len(low)], rest[len(low) :]
+    status = str(solution.status)
+    return np.array(solution.x), z, y, z_lower, z_upper, status, status in ("Solved", "AlmostSolved")
+
+
+@dataclass(frozen=True)
+class ExactQP:
+    """Training problems with a polyhedral loss, solved to rounding.
+
+    Parameters
+    ----------
+    tol : float
+        Duality gap, relative to the size of the objective, up to which a task counts as converged.
+    max_iter : int, optional
+        Rounds of the active-set method at most; 200 and ten for every column by default.
+    backend : {"auto", "piqp", "clarabel"}
+        "auto" uses the active-set method, and a library, if one is installed, only where that does not end. A named
+        library solves first wherever no earlier active set is known.
+    """
+
+    tol: float = 1e-9
+    max_iter: int | None = None
+    backend: str = "auto"
+
+    def __post_init__(self) -> None:
+        if self.backend != "auto":
+            _backend(self.backend)
+
+    def solve(self, problem: PolyhedralProblem, theta: np.ndarray, W: np.ndarray) -> PolyhedralPoint:
+        """Solve every task at ``theta``; weights ``W`` and the active sets of the last point are where it starts."""
+        par = problem.parameters(theta)
+        ends, converged = [], np.ones(problem.n_tasks, dtype=bool)
+        for m in range(problem.n_tasks):
+            pieces = problem.pieces(m, par)
+            end = self._task(pieces, W[m], problem.memory[m])
+            problem.memory[m] = end.active
+            converged[m] = end.optimal or end.gap <= self.tol * pieces.scale(end.w, end.Z)
+            ends.append(end)
+        return problem.point_at(theta, par, ends, converged)
+
+    def _task(self, pieces: Pieces, w: np.ndarray, active: ActiveSet | None) -> Ended:
+        if active is not None:
+            end = descend(pieces, w, active, max_rounds=self.max_iter)
+        elif self.backend == "auto":
+            end = descend(pieces, max_rounds=self.max_iter)
+        else:
+            return self._library(pieces)
+        if end.optimal or end.gap <= self.tol * pieces.scale(end.w, end.Z):
+            return end
+        try:
+            other = self._library(pieces)
+        except ImportError:
+            return end
+        return other if other.gap < end.gap else end
+
+    def _library(self, pieces: Pieces) -> Ended:
+        """The library's solution, finished by the active-set method where it can."""
+        w, alpha, active, _ = library_solution(pieces, self.backend)
+        end = descend(pieces, w, active, max_rounds=self.max_iter)
+        Z = pieces.X @ w
+        gap = pieces.gap(w, alpha, Z)
+        if end.optimal or end.gap < gap:
+            return end
+        return Ended(w, Z, alpha, active, False, end.rounds, gap)
+
+
+def library_solution(
+    p: Pieces, backend: str = "auto", tol: float = 1e-8
+) -> tuple[np.ndarray, np.ndarray, ActiveSet, str]:
+    """Weights, dual variables, the active set that they show, and the status, from a QP library."""
+    n, D = p.X.shape
+    rows = np.flatnonzero(p.c > 0)
+    lower_part = rows[p.left[rows] > 0]
+    upper_part = rows[p.left[rows] < p.c[rows] * p.kinks.shape[1]]
+    place = np.full(n, -1)
+    place[rows] = np.arange(len(rows))
+    lasso = np.flatnonzero(p.l1 > 0)
+    X = sp.csr_matrix(p.X)
+
+    def block(part: np.ndarray, sign: float) -> Any:
+        slack = sp.csr_matrix(
+            (np.full(len(part), -1.0), (np.arange(len(part)), place[part])), (len(part), len(rows))
+        )
+        return sp.hstack([sign * X[part], slack, sp.csr_matrix((len(part), len(lasso)))])
+
+    eye = sp.identity(D, format="csr")[lasso]
+    size = sp.hstack([sp.csr_matrix((len(lasso), len(rows))), -sp.identity(len(lasso), format="csr")])
+    G = sp.vstack(
+        [block(lower_part, -1.0), block(upper_part, 1.0), sp.hstack([eye, size]), sp.hstack([-eye, size])]
+    )
+    h = np.concatenate([-p.kinks[lower_part, 0], p.kinks[upper_part, -1], np.zeros(2 * len(lasso))])
+    total = D + len(rows) + len(lasso)
+    P = sp.diags_array(np.concatenate([p.q, np.zeros(total - D)])).tocsc()
+    q = np.concatenate([-p.q * p.centre, p.c[rows], p.l1[lasso]])
+    low = np.concatenate([p.lower, np.zeros(total - D)])
+    up = np.concatenate([p.upper, np.full(total - D, np.inf)])
+    out = solve_qp(P, q, G, h, None, None, low, up, backend=backend, tol=tol)
+    w = np.clip(out.x[:D], p.lower, p.upper)
+    alpha = np.zeros(n)
+    alpha[lower_part] += out.z[: len(lower_part)]
+    alpha[upper_part] -= out.z[len(lower_part) : len(lower_part) + len(upper_part)]
+    last = p.left - p.c * p.kinks.shape[1]
+    alpha = np.clip(alpha, last, p.left)
+    # The active set: multipliers well inside their range hold a row on its kink.
+    edge = 1e-5 * p.c
+    between = (p.left - alpha) / np.where(p.c > 0, p.c, 1.0)
+    nearest = np.rint(between).astype(int)
+    on = (p.c > 0) & (np.abs(between - nearest) * p.c > edge)
+    level = np.where(on, np.floor(between).astype(int), nearest)
+    width = 1e-6 * (1.0 + np.abs(w).max(initial=0.0))
+    held = np.where(w - p.lower <= width, AT_LOWER, np.where(p.upper - w <= width, AT_UPPER, 0))
+    pull = p.X.T @ alpha - p.q * (w - p.centre)
+    loose = np.abs(pull) <= 1e-6 * (np.abs(pull).max(initial=0.0) + np.abs(p.q * w).max(initial=0.0))
+    held = np.where(loose & (p.lower < p.upper), 0, held)
+    held = np.where((p.l1 > 0) & (np.abs(w) <= width) & (held == 0), AT_ZERO, held)
+    return w, alpha, ActiveSet(on, level, held), out.status
