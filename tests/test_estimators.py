@@ -25,7 +25,7 @@ from foldwise import (
     Squared,
     SquaredEpsilonInsensitive,
 )
-from foldwise.losses import get_loss
+from foldwise.losses import Absolute, get_loss
 
 
 @parametrize_with_checks(
@@ -309,7 +309,7 @@ CLASSES = labels(Y0)
         (LinearSVR("cubic"), "unknown loss 'cubic'; use a Loss object or one of: squared_epsilon_insens"),
         (LinearSVR(solver="adam"), "unknown solver 'adam'; use one of: newton, fista"),
         (LinearSVR("logistic"), "LinearSVR is for regression; 'logistic' is a loss of LinearSVC"),
-        (LinearSVR("epsilon_insensitive"), "needs a loss with a second derivative; got EpsilonInsensitive"),
+        (LinearSVR(Absolute()), "is for Hinge and EpsilonInsensitive; got Absolute"),
         (LinearSVR(epsilon=-0.1), "epsilon must be finite and not negative; got -0.1"),
         (LinearSVR(epsilon=np.nan), "epsilon must be finite and not negative; got nan"),
         (LinearSVR(C=0.0), "C must be positive and finite; got 0"),
@@ -334,7 +334,6 @@ def test_errors_of_the_regressor(model, words):
     [
         (LinearSVC("huber"), "LinearSVC is for classification; 'huber' is a loss of LinearSVR"),
         (LinearSVC(SquaredEpsilonInsensitive(0.1)), "LinearSVC is for classification"),
-        (LinearSVC("hinge"), "needs a loss with a second derivative; got Hinge. Use its squared or smoothed"),
         (LinearSVC(Misclassification()), "needs a loss with a second derivative; got Misclassification"),
         (LinearSVC(class_weight={"maybe": 2.0}), "class_weight names the class 'maybe'; y has: no, yes"),
         (LinearSVC(class_weight="even"), "class_weight must be None, 'balanced' or a dict; got 'even'"),

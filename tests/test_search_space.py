@@ -19,6 +19,7 @@ from sklearn.svm import LinearSVC as SkLinearSVC
 from sklearn.svm import LinearSVR as SkLinearSVR
 
 from foldwise import BilevelSearchCV, Lin, LinearSVC, LinearSVR, Log, Squared
+from foldwise.losses import Absolute
 
 
 def data(n=90, d=4, seed=0):
@@ -247,7 +248,7 @@ S, PER_FEATURE = BilevelSearchCV, Log(1, 9, per="feature")
         (S(SkLinearSVC(loss="hinge")), "it needs loss='squared_hinge', penalty='l2'"),
         (S(Ridge(positive=True)), "use positive=False"),
         (S(LogisticRegression(l1_ratio=0.5)), "it needs the l2 penalty"),
-        (S(LinearSVC("hinge")), "needs a loss with a second derivative; got Hinge"),
+        (S(LinearSVR(Absolute())), "is for Hinge and EpsilonInsensitive; got Absolute"),
         # methods, options, criteria
         (S(SVR, method="sgd"), "unknown method 'sgd'; use one of: auto, newton, lbfgsb, bfgs, rprop, grid, random"),
         (S(SVR, method_options={"points": 3}), "unknown option 'points' of method 'newton'; it has: tol, max_iter"),

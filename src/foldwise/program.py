@@ -24,6 +24,7 @@ from foldwise.problems.assemble import Rows, assemble, make_space
 from foldwise.problems.assemble_kernel import KernelModel, assemble_kernel
 from foldwise.problems.gram import choose_landmarks
 from foldwise.solvers.newton import Newton
+from foldwise.solvers.qp import ExactQP
 from foldwise.space import Dimension, Space, as_dimension
 
 __all__ = ["Program", "build_program", "training_mass"]
@@ -113,7 +114,8 @@ def build_program(
         space = make_space(dims, rows, names, _labels(model, d, names))
         if not kernel:
             problems = _linear_problems(model, X, rows, splits, folds, space, dims, how)
-            return Bilevel(problems, criterion, space, Newton(tol=min(1e-9, _own_tol(tunable))))
+            solver = ExactQP() if model.loss.polyhedral else Newton(tol=min(1e-9, _own_tol(tunable)))
+            return Bilevel(problems, criterion, space, solver)
         problems = _kernel_problems(model, X, rows, splits, folds, space, dims, marks)
         prior = _spread_penalty(space, dims, len(rows.Y[0]), shrinkage)
         return Bilevel(problems, criterion, space, kernel_solver(model.loss, 1e-7, 100), prior)

@@ -23,6 +23,7 @@ from foldwise.losses import Loss, get_loss
 from foldwise.problems.assemble import LinearModel, Role, Rows, assemble
 from foldwise.solvers.fista import Fista
 from foldwise.solvers.newton import Newton
+from foldwise.solvers.qp import ExactQP
 from foldwise.space import Space
 
 __all__ = ["LinearSVC", "LinearSVR"]
@@ -47,6 +48,8 @@ class _Linear(CallbackSupportMixin, BaseEstimator):
     def _solver(self) -> Any:
         if self.solver not in SOLVERS:
             raise ValueError(f"unknown solver {self.solver!r}; use one of: {', '.join(SOLVERS)}")
+        if self._loss().polyhedral:
+            return ExactQP()
         return SOLVERS[self.solver](tol=self.tol, max_iter=self.max_iter)
 
     def _solve(self, model: LinearModel, X: Any, rows: Rows) -> None:
