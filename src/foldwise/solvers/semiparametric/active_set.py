@@ -1,0 +1,142 @@
+"""Exact solves on the free rows: the subproblem solver for a working set."""
+
+from __future__ import annotations
+
+import numpy as np
+from scipy.linalg.lapack import dpotrf, dpotrs, dpstrf
+
+from foldwise.solvers.semiparametric.dual import violations
+from foldwise.solvers.semiparametric.interior_point import interior_point
+from foldwise.solvers.semiparametric.subproblem import Subproblem
+
+__all__ = ["active_set"]
+
+RIDGE = 1e-13
+"""Added to the diagonal of a free block, relative to its mean; ten times more until it can be factored."""
+
+
+def active_set(sub: Subproblem, tol: float, max_rounds: int = 50) -> None:
+    """Solve a subproblem in place.
+
+    Every round 1. goes to the minimum over the free rows, those that leave the box held on its sides; 2. lets go the
+    held rows whose decisions are on the wrong side. Where rows want to move and none can, too few are free to fix the
+    multipliers, or the rounds are used up, an interior point method solves the subproblem.
+    """
+    side = np.sign(sub.delta)
+    free = (side != 0) & (np.abs(sub.delta) < sub.C)
+    for _ in range(max_rounds):
+        gained = _to_minimum(sub, free, side)
+        wrong = sub.violations()
+        loose = ~free & (wrong > tol)
+        if not loose.any() and wrong.max(initial=0.0) <= tol:
+            return
+        if not gained or not loose.any():
+            break
+        zero = loose & (sub.delta == 0)
+        side[zero] = np.sign(sub.e - sub.eta @ sub.Q)[zero]
+        free |= loose
+    _by_interior_point(sub, tol)
+
+
+def _to_minimum(sub: Subproblem, free: np.ndarray, side: np.ndarray) -> bool:
+    """Go to the minimum over the free rows within the box; whether that gained anything, or there was nothing to do."""
+    gained = not free.any()
+    infeasible = np.abs(sub.total).max(initial=0.0) > 1e-9 * float(sub.C.max(initial=0.0))
+    while free.any():
+        rows = np.flatnonzero(free)
+        H = sub.K[np.ix_(rows, rows)]
+        s, C = side[rows], sub.C[rows]
+        pull = sub.e[rows] - s * sub.epsilon[rows]
+        # 1. Everybody who leaves the box is held where they left it, until nobody does.
+        d = np.zeros(len(rows))
+        held = np.zeros(len(rows), dtype=bool)
+        first: tuple[np.ndarray, np.ndarray] | None = None
+        while not held.all():
+            kept = ~held
+            step, eta, met = _solve(
+                H[np.ix_(kept, kept)],
+                sub.Q[:, rows[kept]],
+                pull[kept] - H[np.ix_(kept, held)] @ d[held],
+                -sub.total - sub.Q[:, rows[held]] @ d[held],
+                sub.eta,
+            )
+            d[kept] = step
+            first = (step, eta) if first is None else first
+            size = s * (sub.delta[rows] + d)
+            out = kept & ((size < 0) | (size > C))
+            if not met or not out.any():
+                break
+            d[out] = s[out] * np.where(size[out] < 0, 0.0, C[out]) - sub.delta[rows[out]]
+            held |= out
+        lower = float(d @ pull) - 0.5 * float(d @ (H @ d))
+        if not held.all() and met and (infeasible or lower > 0 or not held.any()):
+            sub.move(rows, _placed(sub.delta[rows] + d, s, C, held))
+            sub.eta = eta
+            free[rows[held]] = False
+            return gained or lower > 0 or infeasible
+        # 2. That did not pay: only as far as the first bound, and its row is held.
+        assert first is not None
+        step, sub.eta = first
+        size, push = s * sub.delta[rows], s * step
+        with np.errstate(divide="ignore", invalid="ignore"):
+            room = np.where(push > 0, (C - size) / push, np.where(push < 0, -size / push, np.inf))
+        t = max(float(room.min()), 0.0)
+        hit = room <= t
+        hit &= t < 1.0
+        d = np.where(hit, s * np.where(push > 0, C, 0.0) - sub.delta[rows], min(t, 1.0) * step)
+        gained |= t > 0
+        sub.move(rows, _placed(sub.delta[rows] + d, s, C, hit))
+        if t >= 1.0:
+            return True
+        free[rows[hit]] = False
+    return gained
+
+
+def _placed(value: np.ndarray, side: np.ndarray, C: np.ndarray, held: np.ndarray) -> np.ndarray:
+    """Held rows exactly on their bounds."""
+    return np.where(held, np.where(np.abs(value) > 0.5 * C, side * C, 0.0), value)
+
+
+def _solve(
+    H: np.ndarray, Q: np.ndarray, pull: np.ndarray, goal: np.ndarray, eta: np.ndarray
+) -> tuple[np.ndarray, np.ndarray, bool]:
+    """``d, eta`` with ``H d + Q'eta = pull`` and ``Q d = goal``; whether the latter could be met.
+
+    ``H + w Q'Q`` is factored: ``Q d`` is known, and ``H`` alone may be singular where the whole system is not.
+    Multipliers that the rows leave open stay as they are.
+    """
+    size = max(float(np.trace(H)) / len(H), np.finfo(float).tiny)
+    weight = size / max(float(np.einsum("ij,ij->", Q, Q)) / len(H), np.finfo(float).tiny) if len(Q) else 0.0
+    A = H + weight * (Q.T @ Q)
+    ridge, info = RIDGE * size, 1
+    while info:
+        B = A.copy()
+        B.flat[:: len(B) + 1] += ridge
+        factor, info = dpotrf(B, lower=1, clean=0, overwrite_a=1)
+        ridge *= 10.0
+    if not len(Q):
+        return dpotrs(factor, pull, lower=1)[0], eta, True
+    shifted = pull - eta @ Q + weight * (goal @ Q)
+    both, _ = dpotrs(factor, np.column_stack([shifted, Q.T]), lower=1)
+    S = Q @ both[:, 1:]
+    change = np.linalg.lstsq(S, Q @ both[:, 0] - goal, rcond=1e-12)[0]
+    d = both[:, 0] - both[:, 1:] @ change
+    scale = np.abs(goal).max() + np.abs(Q).max() * np.abs(d).max()
+    return d, eta + change, bool(np.abs(Q @ d - goal).max() <= 1e-8 * scale)
+
+
+def _by_interior_point(sub: Subproblem, tol: float) -> None:
+    """The subproblem as a whole, by the interior point method on a full factor of its kernel matrix."""
+    part, order, rank, _ = dpstrf(sub.K, lower=1, tol=1e-14 * float(np.trace(sub.K)))
+    L = np.zeros((rank, len(sub.K)))
+    L[:, order - 1] = np.tril(part)[:, :rank].T
+    y = sub.e + sub.K @ sub.delta
+
+    def accept(delta: np.ndarray, eta: np.ndarray) -> bool:
+        h = sub.K @ delta + eta @ sub.Q
+        return float(violations(delta, y - h, sub.C, sub.epsilon).max()) <= tol
+
+    goal = sub.Q @ sub.delta - sub.total
+    end = interior_point(L, sub.Q, y, sub.C, sub.epsilon, accept, tol=tol, goal=goal)
+    sub.move(np.arange(len(y)), end.delta)
+    sub.eta = end.eta
