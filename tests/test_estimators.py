@@ -307,7 +307,7 @@ CLASSES = labels(Y0)
     ("model", "words"),
     [
         (LinearSVR("cubic"), "unknown loss 'cubic'; use a Loss object or one of: squared_epsilon_insens"),
-        (LinearSVR(solver="adam"), "unknown solver 'adam'; use one of: newton, fista"),
+        (LinearSVR(solver="adam"), "unknown solver 'adam'; use one of: auto, newton, fista"),
         (LinearSVR("logistic"), "LinearSVR is for regression; 'logistic' is a loss of LinearSVC"),
         (LinearSVR(Absolute()), "is for Hinge and EpsilonInsensitive; got Absolute"),
         (LinearSVR(epsilon=-0.1), "epsilon must be finite and not negative; got -0.1"),

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import scipy.sparse as sp
 
-__all__ = ["Design", "is_wide"]
+__all__ = ["Design", "column_spread", "is_wide"]
 
 DENSIFY_LIMIT = 50_000_000
 """Sparse input with at most this many cells and few columns is stored dense: BLAS is then faster."""
@@ -141,6 +141,15 @@ class Design:
         if self.intercept:
             W = np.column_stack([W, bias + coef @ self.shift])
         return W
+
+
+def column_spread(X) -> np.ndarray:
+    """Standard deviation of every column, dense or sparse."""
+    if not sp.issparse(X):
+        return np.asarray(X, float).std(axis=0)
+    mean = np.asarray(X.mean(axis=0)).ravel()
+    square = np.asarray(X.multiply(X).mean(axis=0)).ravel()
+    return np.sqrt(np.maximum(square - mean**2, 0.0))
 
 
 def is_wide(X) -> bool:

@@ -23,6 +23,7 @@ from foldwise.optimizers.starts import default_starts
 from foldwise.problems.assemble import Rows, assemble, make_space
 from foldwise.problems.assemble_kernel import KernelModel, assemble_kernel
 from foldwise.problems.gram import choose_landmarks
+from foldwise.problems.parameters import BOX
 from foldwise.solvers.newton import Newton
 from foldwise.solvers.qp import ExactQP
 from foldwise.space import Dimension, Space, as_dimension
@@ -229,7 +230,8 @@ def _dimensions(tunable, model, X, rows, splits, how, user) -> dict[str, Dimensi
         raise ValueError("the space is empty; name at least one hyper-parameter, or leave space=None")
     kernel = isinstance(model, KernelModel)
     second, spread = _moments(X, rows, splits, isinstance(how, tuple) and how[1], model.fit_intercept)
-    row_moment = second.sum() / training_mass(rows, splits) if is_wide(X) else None
+    mass = training_mass(rows, splits)
+    row_moment = second.sum() / mass if is_wide(X) else None
     dense = np.asarray(X.toarray() if sp.issparse(X) else X, float) if kernel else None
     sizes = slot_sizes(model, X.shape[1]) if kernel else {}
     out = {}
@@ -241,7 +243,9 @@ def _dimensions(tunable, model, X, rows, splits, how, user) -> dict[str, Dimensi
             dimension = kernel_dimension(name, model, dense, spread, rows.group is not None)
         else:
             grouped = rows.group is not None
-            dimension = default_dimension(name, model, entry, second, spread, grouped, row_moment)
+            dimension = default_dimension(name, model, entry, second, spread, grouped, row_moment, mass)
+        if model.roles[name].kind in BOX and not isinstance(entry, Dimension) and dimension.per is None:
+            dimension = replace(dimension, per="feature")
         if name == "class_weight" and dimension.per is None:
             dimension = replace(dimension, per="class")
         if sizes.get(name, 1) > 1 and dimension.per is None:
@@ -249,17 +253,38 @@ def _dimensions(tunable, model, X, rows, splits, how, user) -> dict[str, Dimensi
         if dimension.per not in model.roles[name].per:
             allowed = ", ".join(repr(per) for per in model.roles[name].per)
             raise ValueError(f"{name!r} cannot be tuned per {dimension.per}; per may be {allowed}")
-        lower = np.min(np.asarray(dimension.lower, float))
-        if lower < 0 or (lower == 0 and model.roles[name].kind != "epsilon"):
-            kind = "not be negative" if model.roles[name].kind == "epsilon" else "be positive"
-            raise ValueError(f"the bounds of {name!r} must {kind}; got a lower bound of {lower:g}")
+        lower, kind = np.min(np.asarray(dimension.lower, float)), model.roles[name].kind
+        two_sided = "box_lower" in spec or model.values.get("box_lower") is not None
+        if kind in BOX and (name == "box_lower" or two_sided):
+            lower = np.inf
+        if lower < 0 or (lower == 0 and kind != "epsilon" and kind not in BOX):
+            must = "not be negative" if kind == "epsilon" or kind in BOX else "be positive"
+            raise ValueError(f"the bounds of {name!r} must {must}; got a lower bound of {lower:g}")
         out[name] = dimension
+    _check_sides(out, model)
     for pair in (("C", "lam"), ("C", "kernel__weights")):
         if all(name in out for name in pair):
             raise ValueError(
                 f"{pair[0]} and {pair[1]} scale each other, so their optimum is not unique. Tune one of them"
             )
     return out
+
+
+def _check_sides(dimensions: Mapping[str, Dimension], model: Any) -> None:
+    """Two-sided boxes whose sides may cross are refused."""
+    if not {"box", "box_lower"} & set(dimensions) or isinstance(model, KernelModel):
+        return
+    sides = {}
+    for name, end, other in (("box_lower", "upper", -np.inf), ("box", "lower", np.inf)):
+        fixed = model.values.get(name)
+        sides[name] = (
+            getattr(dimensions[name], end) if name in dimensions else other if fixed is None else fixed
+        )
+    if np.any(np.asarray(sides["box_lower"], float) > np.asarray(sides["box"], float)):
+        raise ValueError(
+            "box_lower may exceed box within their bounds; let the bounds of box_lower end where those of box begin, "
+            "such as Lin(-2, 0) and Lin(0, 2)"
+        )
 
 
 def _transform(tunable: Tunable, X, rows: Rows, splits: Splits) -> tuple[list, Any]:

@@ -11,6 +11,7 @@ from sklearn.exceptions import ConvergenceWarning
 from sklearn.linear_model._base import LinearClassifierMixin
 from sklearn.utils.validation import _check_sample_weight, check_is_fitted, validate_data
 
+from foldwise.design import column_spread
 from foldwise.estimators.encoding import (
     CallbackSupportMixin,
     check_class_mass,
@@ -29,6 +30,9 @@ from foldwise.space import Space
 __all__ = ["LinearSVC", "LinearSVR"]
 
 SOLVERS = {"newton": Newton, "fista": Fista}
+EXACT = {"active_set": "auto", "piqp": "piqp", "clarabel": "clarabel"}
+"""Solvers of polyhedral losses, and the library each uses first."""
+PENALTIES = ("l2", "l1", "elasticnet")
 
 
 class _Linear(CallbackSupportMixin, BaseEstimator):
@@ -46,15 +50,56 @@ class _Linear(CallbackSupportMixin, BaseEstimator):
         return loss
 
     def _solver(self) -> Any:
-        if self.solver not in SOLVERS:
-            raise ValueError(f"unknown solver {self.solver!r}; use one of: {', '.join(SOLVERS)}")
-        if self._loss().polyhedral:
-            return ExactQP()
-        return SOLVERS[self.solver](tol=self.tol, max_iter=self.max_iter)
+        exact = self._loss().polyhedral
+        known = ("auto", *SOLVERS, *EXACT)
+        if self.solver not in known:
+            raise ValueError(f"unknown solver {self.solver!r}; use one of: {', '.join(known)}")
+        if exact:
+            if self.solver in SOLVERS:
+                raise ValueError(
+                    f"solver {self.solver!r} needs a loss with a second derivative; got {self.loss!r}. Use "
+                    "solver='auto', or the squared form of the loss"
+                )
+            return ExactQP(backend=EXACT.get(self.solver, "auto"))
+        if self.solver in EXACT:
+            raise ValueError(
+                f"solver {self.solver!r} is for 'hinge' and 'epsilon_insensitive'; got {self.loss!r}. Use solver='auto'"
+            )
+        return SOLVERS["newton" if self.solver == "auto" else self.solver](
+            tol=self.tol, max_iter=self.max_iter
+        )
+
+    def _options(self) -> tuple[dict[str, Role], dict[str, Any], dict[str, Any]]:
+        """Roles and values of the bounds and of the proximity term, and how the penalty is shaped."""
+        loss = self._loss()
+        if self.penalty not in PENALTIES:
+            raise ValueError(f"unknown penalty {self.penalty!r}; use one of: {', '.join(PENALTIES)}")
+        if self.penalty != "l2" and not loss.polyhedral:
+            raise ValueError(
+                f"penalty={self.penalty!r} goes with loss 'hinge' or 'epsilon_insensitive'; got loss={self.loss!r}. "
+                "Use penalty='l2'"
+            )
+        if self.penalty == "elasticnet" and not 0.0 <= self.l1_ratio <= 1.0:
+            raise ValueError(f"l1_ratio must be between 0 and 1; got {self.l1_ratio!r}")
+        if self.reference is None and np.ndim(self.proximity) == 0 and self.proximity != 0:
+            raise ValueError(
+                "proximity pulls to reference weights; give reference as well, one number per feature"
+            )
+        roles = {
+            "box": Role("box", per=(None, "feature")),
+            "box_lower": Role("box_lower", per=(None, "feature")),
+        }
+        values = {"box": self.box, "box_lower": self.box_lower}
+        if self.reference is not None:
+            roles["proximity"] = Role("log_near")
+            values["proximity"] = self.proximity
+        ratio = float(self.l1_ratio) if self.penalty == "elasticnet" else float(self.penalty == "l1")
+        return roles, values, {"l1_ratio": ratio, "reference": self.reference}
 
     def _solve(self, model: LinearModel, X: Any, rows: Rows) -> None:
         """Train on all rows and set ``coef_``, ``intercept_``, ``n_iter_``."""
         problem = assemble(model, X, rows, [], Space(()))
+        self._spread = column_spread(X)
         self._adopt(problem, self._solver().solve(problem, np.zeros(0), problem.start()))
 
     def _adopt(self, problem, point) -> None:
@@ -69,6 +114,18 @@ class _Linear(CallbackSupportMixin, BaseEstimator):
             )
         self._set_solution(coef, intercept)
 
+    @property
+    def relevance_(self) -> np.ndarray:
+        """How much each feature matters: its largest weight times the feature's standard deviation, largest 1."""
+        check_is_fitted(self)
+        score = np.abs(np.atleast_2d(self.coef_)).max(axis=0) * self._spread
+        return score / max(float(score.max()), np.finfo(float).tiny)
+
+    def get_support(self, threshold: float = 1e-8, indices: bool = False) -> np.ndarray:
+        """Features whose relevance reaches ``threshold``: a mask, or their numbers. A box of 0 deselects a feature."""
+        mask = self.relevance_ >= threshold
+        return np.flatnonzero(mask) if indices else mask
+
     def __sklearn_tags__(self):
         tags = super().__sklearn_tags__()
         tags.input_tags.sparse = True
@@ -80,24 +137,42 @@ class LinearSVR(RegressorMixin, _Linear):
 
     Minimises over ``w, b``
 
-    .. math::  \tfrac12 \sum_d \lambda_d w_d^2 + \sum_j C_{g(j)} v_j \, \ell(x_j'w + b - y_j; \varepsilon_{g(j)})
+    .. math::  \tfrac12 \sum_d \lambda_d w_d^2 + \tfrac\nu2 \|w - w^0\|^2
+               + \sum_j C_{g(j)} v_j \, \ell(x_j'w + b - y_j; \varepsilon_{g(j)})
 
-    with a free intercept. ``C`` and ``epsilon`` mean what they mean in scikit-learn's ``LinearSVR``.
+    with a free intercept and, if asked for, a box ``box_lower <= w <= box``. ``C`` and ``epsilon`` mean what they mean
+    in scikit-learn's ``LinearSVR``. The loss "epsilon_insensitive" is solved exactly, as a quadratic program.
 
     Parameters
     ----------
-    loss : {"squared_epsilon_insensitive", "squared", "huber"} or Loss, default="squared_epsilon_insensitive"
+    loss : str or Loss, default="squared_epsilon_insensitive"
+        "squared_epsilon_insensitive", "epsilon_insensitive", "squared" or "huber".
     C : float or array of shape (groups,), default=1.0
         Weight of the loss; an array gives one value per group of samples, in the order of the sorted labels.
     epsilon : float or array of shape (groups,), default=0.0
         Half width of the tube in which errors do not count.
     lam : float or array of shape (features,), default=1.0
         Multiplies the penalty.
+    penalty : {"l2", "l1", "elasticnet"}, default="l2"
+        With the exact losses ("hinge", "epsilon_insensitive") also ``sum lam_d |w_d|``, or
+        ``sum lam_d (l1_ratio |w_d| + (1 - l1_ratio) / 2 w_d^2)``.
+    l1_ratio : float, default=0.5
+        For the elastic net.
+    box : float or array of shape (features,), optional
+        Bounds ``|w_d| <= box_d``; 0 deselects a feature.
+    box_lower : float or array of shape (features,), optional
+        Lower bounds, when they are not ``-box``.
+    proximity : float, default=0.0
+        The factor ``nu`` of the pull to ``reference``.
+    reference : array of shape (features,), optional
+        Weights ``w0`` of a related problem.
     fit_intercept : bool, default=True
     tol : float, default=1e-8
         Relative size of the gradient at which training stops.
     max_iter : int, default=100
-    solver : {"newton", "fista"}, default="newton"
+    solver : str, default="auto"
+        "newton" or "fista" for smooth losses. "active_set" for exact ones, or "piqp" or "clarabel": the package of that
+        name first, finished to rounding by the active-set method.
 
     Attributes
     ----------
@@ -124,15 +199,27 @@ class LinearSVR(RegressorMixin, _Linear):
         C=1.0,
         epsilon=0.0,
         lam=1.0,
+        penalty="l2",
+        l1_ratio=0.5,
+        box=None,
+        box_lower=None,
+        proximity=0.0,
+        reference=None,
         fit_intercept=True,
         tol=1e-8,
         max_iter=100,
-        solver="newton",
+        solver="auto",
     ):
         self.loss = loss
         self.C = C
         self.epsilon = epsilon
         self.lam = lam
+        self.penalty = penalty
+        self.l1_ratio = l1_ratio
+        self.box = box
+        self.box_lower = box_lower
+        self.proximity = proximity
+        self.reference = reference
         self.fit_intercept = fit_intercept
         self.tol = tol
         self.max_iter = max_iter
@@ -140,12 +227,17 @@ class LinearSVR(RegressorMixin, _Linear):
 
     def _model(self) -> LinearModel:
         loss = self._loss()
-        roles = {"C": Role("log_c", per=(None, "group")), "lam": Role("log_lam", per=(None, "feature"))}
-        values = {"C": self.C, "lam": self.lam}
+        more, limits, form = self._options()
+        roles = {
+            "C": Role("log_c", per=(None, "group")),
+            "lam": Role("log_lam", per=(None, "feature")),
+            **more,
+        }
+        values = {"C": self.C, "lam": self.lam, **limits}
         if "epsilon" in loss.tunable:
             roles["epsilon"] = Role("epsilon", per=(None, "group"))
             values["epsilon"] = self.epsilon if isinstance(self.loss, str) else getattr(loss, "epsilon", 0.0)
-        return LinearModel(loss, roles, values, self.fit_intercept)
+        return LinearModel(loss, roles, values, self.fit_intercept, **form)
 
     @with_callbacks
     def fit(self, X, y, sample_weight=None, sample_groups=None):
@@ -180,25 +272,42 @@ class LinearSVC(LinearClassifierMixin, ClassifierMixin, _Linear):
 
     Minimises over ``w, b``, with labels in {-1, +1},
 
-    .. math::  \tfrac12 \sum_d \lambda_d w_d^2 + C \sum_j v_j \, \ell(y_j (x_j'w + b))
+    .. math::  \tfrac12 \sum_d \lambda_d w_d^2 + \tfrac\nu2 \|w - w^0\|^2 + C \sum_j v_j \, \ell(y_j (x_j'w + b))
 
-    with a free intercept. ``C`` means what it means in scikit-learn's ``LinearSVC`` and ``LogisticRegression``.
+    with a free intercept and, if asked for, a box ``box_lower <= w <= box``. ``C`` means what it means in
+    scikit-learn's ``LinearSVC`` and ``LogisticRegression``.
 
     Parameters
     ----------
-    loss : {"squared_hinge", "logistic", "modified_log_hinge", "quartic_hinge"} or Loss, default="squared_hinge"
-        An object carries its own parameters: ``QuarticHinge(epsilon=0.25)``.
+    loss : str or Loss, default="squared_hinge"
+        "squared_hinge", "hinge" (solved exactly), "logistic", "modified_log_hinge" or "quartic_hinge". An object
+        carries its own parameters: ``QuarticHinge(epsilon=0.25)``.
     C : float or array, default=1.0
         An array gives one value per group of samples or, without groups and with more than two classes, one per
         class (for its one-against-the-rest problem).
     lam : float or array of shape (features,), default=1.0
         Multiplies the penalty.
+    penalty : {"l2", "l1", "elasticnet"}, default="l2"
+        With the exact losses ("hinge", "epsilon_insensitive") also ``sum lam_d |w_d|``, or
+        ``sum lam_d (l1_ratio |w_d| + (1 - l1_ratio) / 2 w_d^2)``.
+    l1_ratio : float, default=0.5
+        For the elastic net.
+    box : float or array of shape (features,), optional
+        Bounds ``|w_d| <= box_d``; 0 deselects a feature.
+    box_lower : float or array of shape (features,), optional
+        Lower bounds, when they are not ``-box``.
+    proximity : float, default=0.0
+        The factor ``nu`` of the pull to ``reference``.
+    reference : array of shape (features,), optional
+        Weights ``w0`` of a related problem.
     fit_intercept : bool, default=True
     class_weight : None, "balanced" or dict, default=None
         Multiplies ``C`` for rows of each class.
     tol : float, default=1e-8
     max_iter : int, default=100
-    solver : {"newton", "fista"}, default="newton"
+    solver : str, default="auto"
+        "newton" or "fista" for smooth losses. "active_set" for exact ones, or "piqp" or "clarabel": the package of that
+        name first, finished to rounding by the active-set method.
 
     Attributes
     ----------
@@ -223,15 +332,27 @@ class LinearSVC(LinearClassifierMixin, ClassifierMixin, _Linear):
         *,
         C=1.0,
         lam=1.0,
+        penalty="l2",
+        l1_ratio=0.5,
+        box=None,
+        box_lower=None,
+        proximity=0.0,
+        reference=None,
         fit_intercept=True,
         class_weight=None,
         tol=1e-8,
         max_iter=100,
-        solver="newton",
+        solver="auto",
     ):
         self.loss = loss
         self.C = C
         self.lam = lam
+        self.penalty = penalty
+        self.l1_ratio = l1_ratio
+        self.box = box
+        self.box_lower = box_lower
+        self.proximity = proximity
+        self.reference = reference
         self.fit_intercept = fit_intercept
         self.class_weight = class_weight
         self.tol = tol
@@ -239,15 +360,16 @@ class LinearSVC(LinearClassifierMixin, ClassifierMixin, _Linear):
         self.solver = solver
 
     def _model(self, classes: np.ndarray) -> LinearModel:
+        more, limits, form = self._options()
         roles = {
             "C": Role("log_c", per=(None, "group", "class")),
             "lam": Role("log_lam", per=(None, "feature")),
             "class_weight": Role("log_c", per=("class",)),
+            **more,
         }
         weights = encode_class_weight(self.class_weight, classes)
-        return LinearModel(
-            self._loss(), roles, {"C": self.C, "lam": self.lam}, self.fit_intercept, class_weight=weights
-        )
+        values = {"C": self.C, "lam": self.lam, **limits}
+        return LinearModel(self._loss(), roles, values, self.fit_intercept, class_weight=weights, **form)
 
     @with_callbacks
     def fit(self, X, y, sample_weight=None, sample_groups=None):

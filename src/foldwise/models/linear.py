@@ -15,6 +15,7 @@ from foldwise.estimators.encoding import encode_class_weight
 from foldwise.losses import Logistic, Squared, SquaredEpsilonInsensitive, SquaredHinge
 from foldwise.models.tunable import Tunable
 from foldwise.problems.assemble import LinearModel, Role
+from foldwise.problems.parameters import BOX
 from foldwise.space import Dimension, Lin, Log
 
 __all__ = ["BUILDERS", "default_dimension"]
@@ -28,6 +29,7 @@ def default_dimension(
     spread: float,
     grouped: bool,
     row_moment: float | None = None,
+    mass: float = 1.0,
 ) -> Dimension:
     """Bounds from the data for a hyper-parameter that the user named without bounds.
 
@@ -38,6 +40,10 @@ def default_dimension(
     ``row_moment``, the mean squared norm of a row, is given for wide data (:func:`foldwise.design.is_wide`). There the
     rows are the nearly orthogonal ones: at ``C = 1 / (curvature * row moment)`` a row alone would have half its slack
     closed. The upper bound lies three decades above that point.
+
+    A box ends at five times the weight with which a column alone, of one standard deviation, moves the decision by the
+    spread of the target; ``mass`` is the total weight of a training set. It is linear and begins at 0, where it
+    deselects the feature.
     """
     role = model.roles[name]
     per = spec if isinstance(spec, str) else ("group" if grouped and "group" in role.per else None)
@@ -51,6 +57,14 @@ def default_dimension(
         return Log(0.05, 20.0, per="class")
     if role.kind == "epsilon":
         return Lin(0.0, spread, per=per)
+    if role.kind in BOX:
+        deviation = np.sqrt(second_moment / mass)
+        least = deviation[deviation > 0].min(initial=np.inf)
+        widest = 5.0 * spread / np.where(deviation > 0, deviation, least if np.isfinite(least) else 1.0)
+        ends = (-widest, np.zeros_like(widest)) if name == "box_lower" else (np.zeros_like(widest), widest)
+        return Lin(*ends, per="feature")
+    if role.kind == "log_near":
+        return Log(1e-3, 1e3)
     other = np.asarray(model.values.get("lam" if role.kind == "log_c" else "C", 1.0), float)
     scale = float(np.exp(np.mean(np.log(other))))
     if role.kind == "log_c":
@@ -61,13 +75,13 @@ def default_dimension(
 def _ours_regression(last, prefix, steps) -> Tunable:
     names = tuple(last._model().roles)
     default = tuple(name for name in ("C", "epsilon") if name in names)
-    power = {"C": -1.0, "lam": 1.0}
+    power = {"C": -1.0, "lam": 1.0, "proximity": 1.0}
     return Tunable(last, prefix, steps, "regression", lambda classes, d: last._model(), names, default, power)
 
 
 def _ours_classification(last, prefix, steps) -> Tunable:
-    power = {"C": -1.0, "lam": 1.0}
-    names = ("C", "lam", "class_weight")
+    power = {"C": -1.0, "lam": 1.0, "proximity": 1.0}
+    names = ("C", "lam", "class_weight", *last._options()[0])
     return Tunable(
         last, prefix, steps, "classification", lambda classes, d: last._model(classes), names, ("C",), power
     )

@@ -159,6 +159,10 @@ def assemble(
     parts = (design, stored.Y, folds, model.loss, parameters, penalty, stored.weight, stored.weight, n_total)
     if model.loss.polyhedral:
         return PolyhedralProblem(*parts, l1_ratio=model.l1_ratio, reference=model.reference)
+    if parameters.bounded or "proximity" in model.roles:
+        raise ValueError(
+            f"boxes and proximity go with loss 'hinge' or 'epsilon_insensitive'; got {type(model.loss).__name__}"
+        )
     return LinearProblem(*parts)
 
 

@@ -126,7 +126,12 @@ class PolyhedralProblem(LinearProblem):
         self.l1_ratio = float(l1_ratio)
         self.root = np.sqrt(self.penalty.scale)
         """Stored weights times ``root`` are the user's: shape (tasks, features)."""
-        w0 = np.zeros(self.design.n_features) if reference is None else np.asarray(reference, float)
+        d = self.design.n_features
+        w0 = np.zeros(d) if reference is None else np.asarray(reference, float)
+        if w0.shape != (d,) or not np.all(np.isfinite(w0)):
+            raise ValueError(
+                f"reference has shape {w0.shape}; it needs one finite number for each of {d} features"
+            )
         self.reference = w0 / self.root
 
     def _check_loss(self, loss: Loss) -> None:
