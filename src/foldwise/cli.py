@@ -108,7 +108,9 @@ def fit(
         str, typer.Option(help="linear, rbf, or ard: rbf with a width per feature.")
     ] = "linear",
     loss: Annotated[str | None, typer.Option(help="Training loss; the model's own by default.")] = None,
-    method: Annotated[str, typer.Option(help="auto, newton, lbfgsb, bfgs, rprop, grid or random.")] = "auto",
+    method: Annotated[
+        str, typer.Option(help="auto, newton, lbfgsb, bfgs, rprop, pbp, grid or random.")
+    ] = "auto",
     cv: Annotated[int, typer.Option(help="Number of folds.", min=2)] = 5,
     test_size: Annotated[float, typer.Option(help="Share of rows held out for the test; 0 for none.")] = 0.25,
     space: Annotated[

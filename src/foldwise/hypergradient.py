@@ -18,7 +18,7 @@ import numpy as np
 
 from foldwise.losses import Loss, Squared
 
-__all__ = ["criterion_value", "gradient", "hessian"]
+__all__ = ["criterion_curvature", "criterion_value", "gradient", "hessian"]
 
 WINDOW = 0.2
 """Half width, in root mean square residuals (margins: absolute), of the band that stands for a kink."""
@@ -51,7 +51,7 @@ def hessian(
         if gram is not None:
             out += 2.0 * J[m].T @ gram @ J[m]
             continue
-        curvature = v * _curvature(criterion, z, y, v, window)
+        curvature = v * criterion_curvature(criterion, z, y, v, window)
         move = problem.moves(J, m, rows)
         out += (move * curvature) @ move.T
     if exact:
@@ -59,7 +59,7 @@ def hessian(
     return out, J
 
 
-def _curvature(
+def criterion_curvature(
     criterion: Loss, z: np.ndarray, y: np.ndarray, v: np.ndarray, window: float | None
 ) -> np.ndarray:
     """Second derivative of the criterion; a jump of the first is spread over a window."""

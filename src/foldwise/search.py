@@ -93,7 +93,7 @@ class BilevelSearchCV(CallbackSupportMixin, MetaEstimatorMixin, BaseEstimator):
     space : dict, optional
         From parameter name to ``(lower, upper)``, ``Log(lower, upper, per=...)``, ``Lin(lower, upper, per=...)``,
         or None for bounds derived from the data. Without a space every tunable parameter is tuned.
-    method : {"auto", "newton", "lbfgsb", "bfgs", "rprop", "grid", "random"}, default="auto"
+    method : {"auto", "newton", "lbfgsb", "bfgs", "rprop", "pbp", "grid", "random"}, default="auto"
         "auto" is "newton" up to 300 hyper-parameters and "lbfgsb" beyond; for a criterion without gradient, "grid"
         or "random". An object of a class that extends ``foldwise.optimizers.Minimizer`` is used as it is.
     criterion : str or Loss, default="auto"

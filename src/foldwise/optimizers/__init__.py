@@ -2,6 +2,7 @@
 
 from foldwise.optimizers.base import Minimizer, Trace
 from foldwise.optimizers.newton import TrustRegionNewton
+from foldwise.optimizers.pbp import PenalizedBilevel
 from foldwise.optimizers.plans import Grid, Random
 from foldwise.optimizers.quasi_newton import Bfgs, LBfgsB, Rprop
 
@@ -10,8 +11,20 @@ METHODS = {
     "lbfgsb": LBfgsB,
     "bfgs": Bfgs,
     "rprop": Rprop,
+    "pbp": PenalizedBilevel,
     "grid": Grid,
     "random": Random,
 }
 
-__all__ = ["METHODS", "Bfgs", "Grid", "LBfgsB", "Minimizer", "Random", "Rprop", "Trace", "TrustRegionNewton"]
+__all__ = [
+    "METHODS",
+    "Bfgs",
+    "Grid",
+    "LBfgsB",
+    "Minimizer",
+    "PenalizedBilevel",
+    "Random",
+    "Rprop",
+    "Trace",
+    "TrustRegionNewton",
+]

@@ -10,8 +10,9 @@ import numpy as np
 
 from foldwise.bilevel import Bilevel, Evaluation
 from foldwise.result import MESSAGES, Record, Result, Status
+from foldwise.space import Space
 
-__all__ = ["Optimizer", "StopSearch", "Trace", "run"]
+__all__ = ["Optimizer", "StopSearch", "Trace", "natural_units", "run"]
 
 
 class StopSearch(Exception):
@@ -27,6 +28,10 @@ class Optimizer(Protocol):
 
     name: str
     needs_gradient: bool
+
+    def feasible(self, space: Space, theta: np.ndarray) -> np.ndarray:
+        """The point near ``theta`` that the method may start from."""
+        ...
 
     def iterate(self, trace: Trace, theta: np.ndarray) -> Status:
         """Run from ``theta``, evaluating through ``trace``; return how it ended."""
@@ -150,9 +155,9 @@ def run(
         )
     trace = Trace(bilevel, callback, deadline, start, began)
     try:
-        theta0 = bilevel.space.clip(np.asarray(theta0, float))
+        theta0 = optimizer.feasible(bilevel.space, np.asarray(theta0, float))
         if len(candidates):
-            theta0 = _scan(trace, [theta0, *candidates])
+            theta0 = _scan(trace, [theta0, *(optimizer.feasible(bilevel.space, c) for c in candidates)])
         status = optimizer.iterate(trace, theta0)
     except StopSearch as stop:
         status = stop.status
@@ -205,6 +210,12 @@ def _result(optimizer: Optimizer, trace: Trace, status: Status) -> Result:
     )
 
 
+def natural_units(space: Space) -> np.ndarray:
+    """A fair step of every entry of ``theta``: one e-fold on a log scale, a quarter of the range on a linear one."""
+    unit = [np.full(b.size, 1.0) if b.scale == "log" else 0.25 * (b.upper - b.lower) for b in space.blocks]
+    return np.where((flat := np.concatenate([*unit, np.zeros(0)])) > 0, flat, 1.0)
+
+
 def plain_params(params: dict[str, Any]) -> dict[str, Any]:
     """Parameter values as floats and lists, which JSON keeps."""
     return {
@@ -217,6 +228,10 @@ class Minimizer:
 
     name = ""
     needs_gradient = True
+
+    def feasible(self, space: Space, theta: np.ndarray) -> np.ndarray:
+        """The point near ``theta`` that the method may start from: within the bounds."""
+        return space.clip(theta)
 
     def iterate(self, trace: Trace, theta: np.ndarray) -> Status:
         """Run from ``theta``; subclasses define it."""

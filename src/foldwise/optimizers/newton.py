@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from foldwise.optimizers.base import Minimizer, Trace
+from foldwise.optimizers.base import Minimizer, Trace, natural_units
 from foldwise.result import Status
 
 __all__ = ["TrustRegionNewton", "box_qp"]
@@ -43,10 +43,7 @@ class TrustRegionNewton(Minimizer):
     def iterate(self, trace: Trace, theta: np.ndarray) -> Status:
         """Run from ``theta``."""
         space, exact = trace.space, self.hessian == "exact"
-        unit = np.concatenate(
-            [np.full(b.size, 1.0) if b.scale == "log" else 0.25 * (b.upper - b.lower) for b in space.blocks]
-        )
-        unit = np.where(unit > 0, unit, 1.0)
+        unit = natural_units(space)
         radius, here = self.radius, trace.evaluate(theta, order=2, exact=exact, note="start")
         last = None
         for _ in range(self.max_iter):

@@ -237,14 +237,18 @@ class PieceGram:
         self, par: Canonical, diagonal: np.ndarray, tasks: np.ndarray, tol: float | None = None
     ) -> _Factors:
         """The inverse Hessians of the tasks, as a callable on right-hand sides; exact whatever ``tol``."""
-        p, hessians = self.problem, []
-        diagonal = _guarded(p, par, diagonal, tasks, np.sum(par.c[tasks] * self.G[tasks, :, -1, -1], axis=1))
+        bend = np.sum(par.c[tasks] * self.G[tasks, :, -1, -1], axis=1)
+        return _Factors(self.hessians(par, _guarded(self.problem, par, diagonal, tasks, bend), tasks))
+
+    def hessians(self, par: Canonical, diagonal: np.ndarray, tasks: np.ndarray) -> list[np.ndarray]:
+        """The Hessian of every task, with this diagonal of the penalty."""
+        p, out = self.problem, []
         for m in tasks:
             c = par.c[m]
             H = self.G[m, 0] * c[0] if p.n_cells == 1 else np.tensordot(c, self.G[m], axes=1)
             p.penalty.add_to(H, diagonal, m)
-            hessians.append(H)
-        return _Factors(hessians)
+            out.append(H)
+        return out
 
 
 class _RowWise:
@@ -292,15 +296,18 @@ class WeightedGram(_RowWise):
         self, par: Canonical, diagonal: np.ndarray, tasks: np.ndarray, tol: float | None = None
     ) -> _Factors:
         """The inverse Hessians of the tasks, as a callable on right-hand sides; exact whatever ``tol``."""
-        p, hessians = self.problem, []
-        diagonal = self.guarded(par, diagonal, tasks)
+        return _Factors(self.hessians(par, self.guarded(par, diagonal, tasks), tasks))
+
+    def hessians(self, par: Canonical, diagonal: np.ndarray, tasks: np.ndarray) -> list[np.ndarray]:
+        """The Hessian of every task, with this diagonal of the penalty."""
+        p, out = self.problem, []
         for m in tasks:
             weight = self.bends[m] * p.per_row(par.c, np.array([m]))[0]
             rows = np.flatnonzero(weight)
             H = p.design.gram(weight) if 2 * len(rows) > len(weight) else p.design.gram(weight[rows], rows)
             p.penalty.add_to(H, diagonal, m)
-            hessians.append(H)
-        return _Factors(hessians)
+            out.append(H)
+        return out
 
 
 class GramFree(_RowWise):

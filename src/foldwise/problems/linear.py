@@ -267,6 +267,11 @@ class LinearProblem:
         solve = self.curvature.factor(par, self.diagonal(par), tasks)
         return Point(theta, par, W, Z, phi, solve, np.ones(self.n_tasks, bool), steps, self.curvature.stamp)
 
+    def unsolved(self, W: np.ndarray, theta: np.ndarray, Z: np.ndarray) -> Point:
+        """Weights that no solver has seen, with decisions ``Z``: enough to validate them or to start from them."""
+        none = np.zeros((self.n_tasks, self.n_cells, 0))
+        return Point(theta, self.parameters(theta), W, Z, none, None, np.zeros(self.n_tasks, bool), 0, -1)
+
     def revive(self, point: Point) -> Point:
         """The point with derivatives that are valid now: the problem keeps the curvature of one point only."""
         if point.stamp == self.curvature.stamp:

@@ -1,0 +1,5 @@
+"""Penalised bilevel programming."""
+
+from foldwise.optimizers.pbp.method import PenalizedBilevel
+
+__all__ = ["PenalizedBilevel"]
