@@ -231,7 +231,7 @@ S, PER_FEATURE = BilevelSearchCV, Log(1, 9, per="feature")
         (S(SVR, {"C": [1, 2, 3]}), "must be a pair (lower, upper)"),
         (S(SVR, "C"), "space must be a dict or a list of names; got 'C'. Write ['C']"),
         (S(SVR, {}), "the space is empty; name at least one hyper-parameter"),
-        (S(SVR, ["gamma"]), "unknown hyper-parameter 'gamma' for LinearSVR; it can tune: C, lam, box, box_lower, epsilon"),
+        (S(SVR, ["gamma"]), "unknown hyper-parameter 'gamma' for LinearSVR; it can tune: C, lam, box"),
         (S(LinearSVR("squared"), ["epsilon"]), "unknown hyper-parameter 'epsilon'"),
         (S(make_pipeline(PCA(), SVR), ["C"]), "it can tune: linearsvr__C, linearsvr__lam"),
         (S(SVR, ["C", "lam"]), "C and lam scale each other"),
