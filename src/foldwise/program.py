@@ -15,6 +15,7 @@ from sklearn.utils.validation import check_array
 from foldwise.bilevel import Bilevel
 from foldwise.design import is_wide
 from foldwise.estimators.kernel import kernel_solver
+from foldwise.estimators.linear import linear_solver
 from foldwise.losses import Loss
 from foldwise.models import Tunable
 from foldwise.models.kernel import kernel_dimension, kernel_start, slot_sizes, typical_widths
@@ -24,8 +25,6 @@ from foldwise.problems.assemble import Rows, assemble, make_space
 from foldwise.problems.assemble_kernel import KernelModel, assemble_kernel
 from foldwise.problems.gram import choose_landmarks
 from foldwise.problems.parameters import BOX
-from foldwise.solvers.newton import Newton
-from foldwise.solvers.qp import ExactQP
 from foldwise.space import Dimension, Space, as_dimension
 
 __all__ = ["Program", "build_program", "training_mass"]
@@ -115,8 +114,9 @@ def build_program(
         space = make_space(dims, rows, names, _labels(model, d, names))
         if not kernel:
             problems = _linear_problems(model, X, rows, splits, folds, space, dims, how)
-            solver = ExactQP() if model.loss.polyhedral else Newton(tol=min(1e-9, _own_tol(tunable)))
-            return Bilevel(problems, criterion, space, solver)
+            return Bilevel(
+                problems, criterion, space, linear_solver(problems[0], min(1e-9, _own_tol(tunable)))
+            )
         problems = _kernel_problems(model, X, rows, splits, folds, space, dims, marks)
         prior = _spread_penalty(space, dims, len(rows.Y[0]), shrinkage)
         return Bilevel(problems, criterion, space, kernel_solver(model.loss, 1e-7, 100), prior)

@@ -22,17 +22,29 @@ from foldwise.estimators.encoding import (
 )
 from foldwise.losses import Loss, get_loss
 from foldwise.problems.assemble import LinearModel, Role, Rows, assemble
+from foldwise.problems.boxed import BoxedProblem
+from foldwise.problems.polyhedral import PolyhedralProblem
 from foldwise.solvers.fista import Fista
 from foldwise.solvers.newton import Newton
+from foldwise.solvers.projected import ProjectedNewton
 from foldwise.solvers.qp import ExactQP
 from foldwise.space import Space
 
-__all__ = ["LinearSVC", "LinearSVR"]
+__all__ = ["LinearSVC", "LinearSVR", "linear_solver"]
 
 SOLVERS = {"newton": Newton, "fista": Fista}
 EXACT = {"active_set": "auto", "piqp": "piqp", "clarabel": "clarabel"}
 """Solvers of polyhedral losses, and the library each uses first."""
 PENALTIES = ("l2", "l1", "elasticnet")
+
+
+def linear_solver(problem: Any, tol: float, max_iter: int = 100, name: str = "auto") -> Any:
+    """What solves a linear training problem: by its kind, or the solver of this name."""
+    if isinstance(problem, PolyhedralProblem):
+        return ExactQP(backend=EXACT.get(name, "auto"))
+    if isinstance(problem, BoxedProblem):
+        return ProjectedNewton(tol=tol, max_iter=max_iter)
+    return SOLVERS["newton" if name == "auto" else name](tol=tol, max_iter=max_iter)
 
 
 class _Linear(CallbackSupportMixin, BaseEstimator):
@@ -49,25 +61,25 @@ class _Linear(CallbackSupportMixin, BaseEstimator):
             raise ValueError(f"{type(self).__name__} is for {self._task}; {self.loss!r} is a loss of {other}")
         return loss
 
-    def _solver(self) -> Any:
-        exact = self._loss().polyhedral
+    def _check_solver(self) -> None:
         known = ("auto", *SOLVERS, *EXACT)
         if self.solver not in known:
             raise ValueError(f"unknown solver {self.solver!r}; use one of: {', '.join(known)}")
-        if exact:
-            if self.solver in SOLVERS:
-                raise ValueError(
-                    f"solver {self.solver!r} needs a loss with a second derivative; got {self.loss!r}. Use "
-                    "solver='auto', or the squared form of the loss"
-                )
-            return ExactQP(backend=EXACT.get(self.solver, "auto"))
-        if self.solver in EXACT:
+        exact = self._loss().polyhedral
+        if exact and self.solver in SOLVERS:
+            raise ValueError(
+                f"solver {self.solver!r} needs a loss with a second derivative; got {self.loss!r}. Use "
+                "solver='auto', or the squared form of the loss"
+            )
+        if not exact and self.solver in EXACT:
             raise ValueError(
                 f"solver {self.solver!r} is for 'hinge' and 'epsilon_insensitive'; got {self.loss!r}. Use solver='auto'"
             )
-        return SOLVERS["newton" if self.solver == "auto" else self.solver](
-            tol=self.tol, max_iter=self.max_iter
-        )
+        bounded = any(value is not None for value in (self.box, self.box_lower, self.reference))
+        if bounded and self.solver in SOLVERS:
+            raise ValueError(
+                f"solver {self.solver!r} has no bounds and no reference weights; use solver='auto'"
+            )
 
     def _options(self) -> tuple[dict[str, Role], dict[str, Any], dict[str, Any]]:
         """Roles and values of the bounds and of the proximity term, and how the penalty is shaped."""
@@ -98,9 +110,11 @@ class _Linear(CallbackSupportMixin, BaseEstimator):
 
     def _solve(self, model: LinearModel, X: Any, rows: Rows) -> None:
         """Train on all rows and set ``coef_``, ``intercept_``, ``n_iter_``."""
+        self._check_solver()
         problem = assemble(model, X, rows, [], Space(()))
         self._spread = column_spread(X)
-        self._adopt(problem, self._solver().solve(problem, np.zeros(0), problem.start()))
+        solver = linear_solver(problem, self.tol, self.max_iter, self.solver)
+        self._adopt(problem, solver.solve(problem, np.zeros(0), problem.start()))
 
     def _adopt(self, problem, point) -> None:
         coef, intercept = problem.design.to_user(point.W)

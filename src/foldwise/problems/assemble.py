@@ -11,6 +11,7 @@ import numpy as np
 from foldwise.design import Design
 from foldwise.losses import Loss
 from foldwise.penalties import Quadratic
+from foldwise.problems.boxed import BoxedProblem
 from foldwise.problems.folds import Folds
 from foldwise.problems.linear import LinearProblem
 from foldwise.problems.parameters import BOX, Binding, ParameterMap
@@ -160,9 +161,7 @@ def assemble(
     if model.loss.polyhedral:
         return PolyhedralProblem(*parts, l1_ratio=model.l1_ratio, reference=model.reference)
     if parameters.bounded or "proximity" in model.roles:
-        raise ValueError(
-            f"boxes and proximity go with loss 'hinge' or 'epsilon_insensitive'; got {type(model.loss).__name__}"
-        )
+        return BoxedProblem(*parts, reference=model.reference)
     return LinearProblem(*parts)
 
 

@@ -1,0 +1,83 @@
+"""Projected Newton for smooth training losses with bounds on the weights.
+
+A step solves the Newton system of the weights that no bound holds and follows it, cut off at the bounds, until the
+objective has fallen enough. Once the right weights are held this is Newton's method on the others.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from scipy.linalg.lapack import dpotrs
+
+from foldwise.problems.boxed import BoxedPoint, BoxedProblem, held_columns
+from foldwise.problems.cholesky import cholesky
+
+__all__ = ["ProjectedNewton"]
+
+
+@dataclass(frozen=True)
+class ProjectedNewton:
+    """Projected Newton on every task of a problem with bounds.
+
+    Parameters
+    ----------
+    tol : float
+        Stop when the projected gradient is this small relative to the norms of its two parts, loss and penalty.
+    max_iter : int
+        Steps at most; tasks that need more are reported as not converged.
+    """
+
+    tol: float = 1e-9
+    max_iter: int = 100
+
+    def solve(self, problem: BoxedProblem, theta: np.ndarray, W: np.ndarray) -> BoxedPoint:
+        """Minimise every task at ``theta``, starting from ``W``."""
+        par = problem.parameters(theta)
+        lower, upper = problem.bounds(par)
+        W = np.clip(W, lower, upper)
+        tasks = np.arange(problem.n_tasks)
+        live, steps = np.ones(problem.n_tasks, dtype=bool), 0
+        value = problem.value(W, theta)
+        while True:
+            # 1. Gradients, and which weights they hold at a bound.
+            pull = problem.loss_grad(W, par)
+            push = problem.diagonal(par) * W + problem.near(par) * (W - problem.reference)
+            g = pull + push
+            held = held_columns(W, g, lower, upper) != 0
+            rest = np.linalg.norm(np.where(held, 0.0, g), axis=1)
+            live &= rest > self.tol * problem.gradient_size(pull, push, par, tasks)
+            if not live.any() or steps >= self.max_iter:
+                break
+            # 2. Newton steps of the free weights.
+            H, step = problem.hess(W, theta), np.zeros_like(W)
+            for m in np.flatnonzero(live):
+                free = np.flatnonzero(~held[m])
+                part, mass = H[m][np.ix_(free, free)], float(par.c[m] @ problem.training_mass[m])
+                # An intercept without curvature (every row on a straight piece) takes a curvature of 1 from each row.
+                part.flat[:: len(free) + 1] += np.where(part.diagonal() <= 1e-10 * mass, mass, 0.0)
+                step[m, free] = -dpotrs(cholesky(part), g[m, free], lower=1)[0]
+            # 3. Along them, cut off at the bounds, until the objective falls enough.
+            W, value, moved = self._search(problem, theta, W, step, g, value, (lower, upper), live)
+            live &= moved
+            steps += 1
+        converged = rest <= max(self.tol, 1e-9) * problem.gradient_size(pull, push, par, tasks)
+        return problem.boxed_point(theta, W, converged, steps)
+
+    @staticmethod
+    def _search(problem, theta, W, step, g, value, bounds, live):
+        """Halve the steps of all tasks until each has fallen enough; which tasks moved."""
+        length, waiting = np.ones(len(W)), live.copy()
+        best, out = value.copy(), W.copy()
+        for _ in range(40):
+            trial = np.clip(W + length[:, None] * step, *bounds)
+            there = problem.value(trial, theta)
+            promise = np.sum(g * (trial - W), axis=1)
+            fine = waiting & (there <= value + 1e-4 * promise + 1e-15 * np.abs(value)) & (promise <= 0)
+            out[fine], best[fine] = trial[fine], there[fine]
+            waiting &= ~fine
+            if not waiting.any():
+                break
+            length = np.where(waiting, 0.5 * length, length)
+        return out, best, live & ~waiting
