@@ -19,13 +19,13 @@ setup: $(STAMP)  ## create .venv and install the package with its development to
 
 $(STAMP): pyproject.toml
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check -e ".[dev,save]"
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -e ".[dev,parquet,save]"
 	touch $(STAMP)
 
 demo: setup  ## make a data set, fit it, compare with scikit-learn's grid search
 	mkdir -p demo
 	$(BIN)/foldwise datasets make pca_bimodal demo/data.csv --rows 2000 --seed 0
-	$(BIN)/foldwise fit demo/data.csv --target y --compare --seed 0 --out demo/model.skops
+	$(BIN)/foldwise fit demo/data.csv --target y --model linear --compare --seed 0 --out demo/model.skops
 	$(BIN)/foldwise predict demo/model.skops demo/data.csv > demo/predictions.csv
 	@head -n 4 demo/predictions.csv
 

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import gzip
+import sys
 
 import numpy as np
 import pytest
@@ -8,6 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from foldwise.tables import TableError, read_table, write_table
+from foldwise.tables import text as text_files
 
 
 @pytest.fixture
@@ -73,12 +75,12 @@ def test_gzip_byte_order_mark_quotes_blank_lines_and_windows_line_ends(csv_file)
 @pytest.mark.parametrize(
     ("text", "words"),
     [
-        ("a,b,y\n1,2,3\n1,red,3\n", ["line 3", "'b'", "'red'", "0/1"]),
-        ("a,b,y\n1,,3\n", ["line 2", "'b'", "missing", "''", "drop"]),
-        ("a,b,y\n1,NA,3\n", ["line 2", "'b'", "missing", "'NA'"]),
-        ("a,b,y\n1,nan,3\n", ["line 2", "'b'", "missing", "'nan'"]),
+        ("a,b,y\n1,2,3\n1,red,3\n", ["line 3", "'b'", "'red'", "not a number", "drop", "categorical"]),
+        ("a,b,y\n1,red,3\n1,2,3\n", ["line 3", "'b'", "'2'", "is a number", "drop", "categorical"]),
+        ("a,b,y\n1,,3\n1,NA,3\n", ["line 2", "'b'", "every cell is missing", "Drop"]),
         ("a,b,y\n1,-inf,3\n", ["line 2", "'b'", "'-inf'", "finite"]),
-        ("a,b,y\n1,1_000,3\n", ["line 2", "'b'", "'1_000'"]),
+        ("a,b,y\n1,1,3\n1,1_000,3\n", ["line 3", "'b'", "'1_000'"]),
+        ("a,b,y\n1,inf,3\n", ["line 2", "'b'", "'inf'", "finite"]),
         ("a,b,y\n1,2,\n", ["line 2", "'y'", "missing"]),
         ("a,b,y\n1,2\n", ["line 2", "2 cells", "3"]),
         ("a,b,z\n1,2,3\n", ["no column 'y'", "'a', 'b', 'z'"]),
@@ -92,6 +94,11 @@ def test_gzip_byte_order_mark_quotes_blank_lines_and_windows_line_ends(csv_file)
         ("y\n1\n", ["no feature column"]),
         ('a,b,y\n"1"x,2,3\n', ["cannot read", "quotes"]),
         (b"a,b,y\n\xff\xfe,2,3\n", ["UTF-8"]),
+        ("a,b,y\n1,2,3\n".encode("utf-16-le"), ["zero bytes", "UTF-8"]),
+        ("a,b,y\n1,2,3\n".encode("utf-16")[:-1], ["UTF-8"]),
+        (b"PAR1\x15\x04\x15", ["Parquet"]),
+        (b"PK\x03\x04\x14\x00", ["zip"]),
+        ("a,b,y\n1," + "x" * 200_000 + ",3\n", ["cannot read", "field limit"]),
     ],
 )
 def test_bad_tables_are_refused_with_the_place_and_a_way_out(csv_file, text, words):
@@ -146,3 +153,193 @@ def test_floats_survive_to_the_last_bit(tmp_path_factory, values):
     path = tmp_path_factory.mktemp("bits") / "t.csv"
     write_table(path, ["a"], [np.array(values)])
     assert read_table(path).X.ravel().tobytes() == np.array(values).tobytes()
+
+
+def test_missing_numbers_are_nan_and_are_counted(csv_file):
+    table = read_table(csv_file("a,b,y\n1,?,3\nNA,2,4\n,NaN,5\n"), "y")
+    np.testing.assert_array_equal(table.X, [[1, np.nan], [np.nan, 2], [np.nan, np.nan]])
+    assert table.missing == {"a": (2, 3), "b": (2, 2)}
+    assert table.categories == {}
+
+
+def test_texts_become_sorted_categories_and_missing_ones_a_category_of_their_own(csv_file):
+    table = read_table(csv_file("a,b,c,y\n,1,x,3\nred,2,,4\nblue,3,x,5\nred,4,z,6\n"), "y")
+    assert table.categories == {"a": ("blue", "red", None), "c": ("x", "z", None)}
+    np.testing.assert_array_equal(table.X, [[2, 1, 0], [1, 2, 2], [0, 3, 0], [1, 4, 1]])
+    assert table.missing == {}
+
+
+def test_numbers_may_be_declared_categories(csv_file):
+    path = csv_file("zip,y\n10115,1\n80331,2\nx,3\n")
+    table = read_table(path, "y", categorical=["zip"])
+    assert table.categories == {"zip": ("10115", "80331", "x")}
+    with pytest.raises(TableError, match="no column 'plz'"):
+        read_table(path, "y", categorical=["plz"])
+
+
+def test_columns_of_names_are_refused(csv_file):
+    path = csv_file("name,y\n" + "".join(f"n{k},1\n" for k in range(60)))
+    with pytest.raises(TableError, match="more than 50 different texts"):
+        read_table(path, "y")
+    assert len(read_table(path, "y", max_categories=60).categories["name"]) == 60
+
+
+def test_categories_of_another_table_are_kept(csv_file):
+    path = csv_file("b,a\nred,1\ngreen,\n,3\n")
+    table = read_table(path, columns=["a", "b"], categories={"b": ["blue", "red", None]})
+    np.testing.assert_array_equal(table.X, [[1, 1], [np.nan, -1], [3, 2]])
+    assert table.unknown == {"b": 1}
+    with pytest.raises(TableError, match=r"line 2, column 'b'.*'red' is not a number"):
+        read_table(path, columns=["b"], categories={})
+
+
+def test_columns_that_were_not_asked_for_are_named(csv_file):
+    path = csv_file("a,z,b\n1,x,2\n")
+    assert read_table(path, columns=["b"]).extra == ("a", "z")
+    with pytest.raises(TableError, match=r"no columns 'c', 'd'\. Not used: 'z'"):
+        read_table(path, columns=["c", "a", "b", "d"])
+
+
+@pytest.mark.parametrize("encoding", ["utf-8", "utf-8-sig", "utf-16", "utf-32"])
+def test_encodings(csv_file, encoding):
+    table = read_table(csv_file("größe,y\n1,ä\n2,ö\n".encode(encoding)), "y")
+    assert table.columns == ("größe",)
+    assert table.y.tolist() == ["ä", "ö"]
+
+
+def test_tabs_and_gzip_by_content(csv_file):
+    text = b"a\tb\ty\n1\t2,5\t3\n1\tx\t4\n"
+    for name in ("t.tsv", "t.tab", "t.tsv.gz", "t.TSV"):
+        content = gzip.compress(text) if name.endswith("gz") else text
+        assert read_table(csv_file(content, name), "y").categories == {"b": ("2,5", "x")}
+    assert read_table(csv_file(text, "t.txt"), "y", format="tsv").columns == ("a", "b")
+    assert read_table(csv_file(gzip.compress(b"a,y\n1,2\n"), "t.csv"), "y").columns == ("a",)
+    with pytest.raises(TableError, match="'xml' is unknown"):
+        read_table(csv_file(text, "t.txt"), "y", format="xml")
+
+
+HOSTILE = [
+    '"q"',
+    "<script>alert(1)</script>",
+    "a,b",
+    "new\nline",
+    "\x1b[31m",
+    "${x}",
+    "[bold]",
+    "'; DROP",
+    "=1+1",
+    "🙂",
+]
+
+
+def test_hostile_names_survive(tmp_path):
+    path = tmp_path / "t.csv"
+    write_table(path, [*HOSTILE, "y"], [np.arange(3.0)] * (len(HOSTILE) + 1))
+    assert read_table(path, "y").columns == tuple(HOSTILE)
+
+
+def test_ten_thousand_columns(tmp_path):
+    path = tmp_path / "t.csv"
+    names = [f"c{k}" for k in range(10_000)]
+    path.write_text(",".join([*names, "y"]) + "\n" + (",".join(["1.5"] * 10_000) + ",2\n") * 3)
+    table = read_table(path, "y")
+    assert table.X.shape == (3, 10_000)
+    with pytest.raises(TableError, match="and 9995 more"):
+        read_table(path, "z")
+
+
+class Endless:
+    """A file of a gigabyte without a line end, made while it is read."""
+
+    def __init__(self, size):
+        self.left, self.most = size, 0
+
+    def readline(self, size):
+        size = min(size, self.left)
+        self.left -= size
+        self.most = max(self.most, size)
+        return "x" * size
+
+
+def test_a_line_without_end_is_not_read_to_its_end(tmp_path):
+    file = Endless(1 << 30)
+    with pytest.raises(TableError, match="longer than"):
+        list(text_files.bounded_lines(file, tmp_path))
+    assert file.left > 0.9 * (1 << 30)
+    with gzip.open(tmp_path / "t.csv.gz", "wb", compresslevel=1) as out:
+        out.write(b"a,y\n")
+        for _ in range(40):
+            out.write(b"1" * (1 << 20))
+    with pytest.raises(TableError, match="longer than"):
+        read_table(tmp_path / "t.csv.gz", "y")
+
+
+def test_svmlight(csv_file):
+    table = read_table(csv_file("1 1:0.5 4:2 # note\n-1 2:1\n", "t.svm"))
+    assert table.columns == ("1", "2", "3", "4")
+    np.testing.assert_array_equal(table.X, [[0.5, 0, 0, 2], [0, 1, 0, 0]])
+    assert table.y.tolist() == [1, -1]
+    again = read_table(csv_file("0 0:1 9:1\n", "t.svmlight"), columns=["4", "9", "11"])
+    np.testing.assert_array_equal(again.X, [[0, 1, 0]])
+    zero = read_table(csv_file(gzip.compress(b"0.5 0:1 1:2\n"), "t.libsvm.gz"))
+    assert zero.columns == ("0", "1")
+    assert zero.y.tolist() == [0.5]
+
+
+def test_a_large_svmlight_file_stays_sparse(csv_file):
+    table = read_table(csv_file("1 1:0.5 6000000:2\n-1 2:1\n", "t.svm"))
+    assert table.X.shape == (2, 6_000_000)
+    assert table.X.nnz == 3
+
+
+@pytest.mark.parametrize(
+    "text", ["", "1 a:2\n", "x 1:2\n", "1 1:nan\n", "inf 1:2\n", "a,b\n1,2\n", "1\n", "1 2:1 1:1\n"]
+)
+def test_bad_svmlight_files(csv_file, text):
+    with pytest.raises(TableError):
+        read_table(csv_file(text, "t.svm"))
+
+
+def test_names_of_svmlight_columns(csv_file):
+    with pytest.raises(TableError, match="have numbers"):
+        read_table(csv_file("1 1:2\n", "t.svm"), columns=["age"])
+    with pytest.raises(TableError, match="have no names"):
+        read_table(csv_file("1 1:2\n", "t.svm"), drop=["1"])
+
+
+def test_parquet(tmp_path):
+    pa = pytest.importorskip("pyarrow")
+    pq = pytest.importorskip("pyarrow.parquet")
+    path = tmp_path / "t.parquet"
+    columns = {
+        "a": [1.5, None, float("nan")],
+        " b ": pa.array(["x", None, "y"]).dictionary_encode(),
+        "c": [True, False, True],
+        "d": [1, 2, 3],
+        "y": ["no", "yes", "no"],
+    }
+    pq.write_table(pa.table(columns), path)
+    table = read_table(path, "y")
+    assert table.columns == ("a", "b", "c", "d")
+    assert table.categories == {"b": ("x", "y", None), "c": ("False", "True")}
+    np.testing.assert_array_equal(table.X, [[1.5, 0, 1, 1], [np.nan, 2, 0, 2], [np.nan, 1, 1, 3]])
+    assert table.y.tolist() == ["no", "yes", "no"]
+    values = np.random.default_rng(0).standard_normal(50)
+    pq.write_table(pa.table({"v": values}), path)
+    np.testing.assert_array_equal(read_table(path).X[:, 0], values)
+    pq.write_table(pa.table({"v": [[1, 2]]}), path)
+    with pytest.raises(TableError, match="not supported"):
+        read_table(path)
+    with pytest.raises(TableError, match="no column 'z'"):
+        read_table(path, "z")
+    path.write_bytes(b"PAR1 and nothing else")
+    with pytest.raises(TableError, match="Parquet"):
+        read_table(path)
+    with pytest.raises(TableError, match="No such file"):
+        read_table(tmp_path / "none.parquet")
+
+
+def test_parquet_without_pyarrow(tmp_path, monkeypatch):
+    monkeypatch.setitem(sys.modules, "pyarrow", None)
+    with pytest.raises(TableError, match=r"foldwise\[parquet\]"):
+        read_table(tmp_path / "t.parquet")

@@ -33,6 +33,10 @@ class ProgressBar:
         Where to write; standard error by default.
     interval : float, default=1.0
         Shortest time between two plain lines, in seconds.
+    budget : float, optional
+        Seconds that the search may take, to be shown beside those it has taken.
+    title : str
+        What is running, shown first.
 
     Examples
     --------
@@ -41,9 +45,13 @@ class ProgressBar:
     ...     pass  # BilevelSearchCV(model, callbacks=[progress]).fit(X, y)
     """
 
-    def __init__(self, console: Any = None, *, interval: float = 1.0):
+    def __init__(
+        self, console: Any = None, *, interval: float = 1.0, budget: float | None = None, title: str = ""
+    ):
         self.console = console
         self.interval = interval
+        self.budget = budget
+        self.title = title
         self._live: Any = None
         self._spinner: Any = None
         self._cell: Any = None
@@ -61,7 +69,7 @@ class ProgressBar:
             from rich.live import Live
             from rich.spinner import Spinner
 
-            self._spinner = Spinner("dots", text="starting")
+            self._spinner = Spinner("dots", text=f"{self.title} starting".lstrip())
             self._live = Live(self._spinner, console=console, transient=True, refresh_per_second=8)
             self._live.start()
         return self
@@ -85,9 +93,7 @@ class ProgressBar:
             else:
                 self._held_back = record
         elif self._live is not None:
-            from rich.text import Text
-
-            self._spinner.update(text=Text(format_record(record), no_wrap=True, overflow="ellipsis"))
+            self._spinner.update(text=self._panel(record))
         elif time.monotonic() - self._last_line >= self.interval:
             self._print(record)
         else:
@@ -97,9 +103,37 @@ class ProgressBar:
         # scikit-learn's clone copies parameters; a copy must write to the same screen.
         return self
 
+    def _panel(self, record: Any) -> Any:
+        """The record as a few lines that are kept in place on a terminal."""
+        from rich.table import Table
+        from rich.text import Text
+
+        grid = Table.grid(padding=(0, 2))
+        grid.add_column(style="dim", no_wrap=True)
+        grid.add_column(no_wrap=True, overflow="ellipsis")
+        place = f"{record.evaluation + 1}" + (f", start {record.start + 1}" if record.start else "")
+        rows = {self.title or "search": f"evaluation {place} {record.note}".rstrip()}
+        rows["objective"] = f"{record.objective:.6g}, best {record.best:.6g}"
+        if record.gradient_norm is not None and math.isfinite(record.gradient_norm):
+            rows["gradient"] = f"norm {record.gradient_norm:.2g}"
+        rows["values"] = format_params(record.params)
+        rows["time"] = f"{record.elapsed:.1f} s" + self._limit()
+        for name, text in rows.items():
+            grid.add_row(Text(name), Text(text))
+        return grid
+
+    def _limit(self) -> str:
+        return "" if self.budget is None else f" of {self.budget:g} s"
+
+    def _line(self, record: Any) -> str:
+        """The record as one line."""
+        words = format_record(record)
+        words = words.replace(f"{record.elapsed:.1f} s", f"{record.elapsed:.1f} s{self._limit()}", 1)
+        return f"{self.title} | {words}" if self.title else words
+
     def _print(self, record: Any) -> None:
         self._get_console().print(
-            format_record(record), markup=False, highlight=False, soft_wrap=True, emoji=False
+            self._line(record), markup=False, highlight=False, soft_wrap=True, emoji=False
         )
         self._held_back = None
         self._last_line = time.monotonic()
@@ -108,7 +142,7 @@ class ProgressBar:
         """The record as HTML in the notebook's cell."""
         from IPython.display import HTML
 
-        self._cell.update(HTML(f"<p>{escape(format_record(record))}</p>"))
+        self._cell.update(HTML(f"<p>{escape(self._line(record))}</p>"))
         self._held_back = None
         self._last_line = time.monotonic()
 

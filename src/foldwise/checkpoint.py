@@ -15,12 +15,12 @@ from __future__ import annotations
 import hashlib
 import re
 import threading
+import weakref
 from collections.abc import Mapping
 from dataclasses import asdict, is_dataclass
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
-from weakref import WeakKeyDictionary
 
 import numpy as np
 import scipy
@@ -121,7 +121,7 @@ class Journaled(Bilevel):
         self.__dict__.update(bilevel.__dict__)
         self._checkpoint, self._stream = checkpoint, stream
         self._stored = list(reversed(checkpoint._streams.get(stream, [])))
-        self._origins: WeakKeyDictionary[Evaluation, Evaluation | None] = WeakKeyDictionary()
+        self._origins: weakref.WeakKeyDictionary[Evaluation, Evaluation | None] = weakref.WeakKeyDictionary()
         self._current: Evaluation | None = None
 
     def reset(self) -> None:
@@ -141,11 +141,11 @@ class Journaled(Bilevel):
             self._store_evaluation(evaluation)
         else:
             meta, arrays = found
-            points = [
-                SimpleNamespace(W=arrays[f"W{i}"], steps=steps) for i, steps in enumerate(meta["steps"])
-            ]
+            points: list[Any] = []
             objective = float(arrays["objective"][0])
             evaluation = Evaluation(theta, objective, arrays["tasks"], points, meta["converged"])
+            for i, steps in enumerate(meta["steps"]):
+                points.append(_StoredPoint(self, evaluation, i, arrays[f"W{i}"], steps))
             self.n_evaluations += 1
             self.n_inner_steps += sum(meta["steps"])
             self._checkpoint.count()
@@ -158,7 +158,7 @@ class Journaled(Bilevel):
             return evaluation
         found = self._look_up("differentiate", evaluation.theta, order=order, exact=exact)
         if found is None:
-            self._revive(evaluation)
+            self.revive(evaluation)
             super().differentiate(evaluation, order, exact)
             self._store_derivatives(evaluation, order, exact)
         else:
@@ -171,12 +171,12 @@ class Journaled(Bilevel):
 
     def certify(self, evaluation: Evaluation) -> dict[str, Any]:
         """As :meth:`Bilevel.certify`; nothing is stored, since a search that was cut short goes on elsewhere."""
-        self._revive(evaluation)
+        self.revive(evaluation)
         if self.criterion.differentiable:
             super().differentiate(evaluation)
         return super().certify(evaluation)
 
-    def _revive(self, evaluation: Evaluation) -> None:
+    def revive(self, evaluation: Evaluation) -> None:
         """Bring the problems, and the points of the evaluation, to where they were just after it."""
         if self._current is not evaluation:
             self.reset()
@@ -232,6 +232,24 @@ class Journaled(Bilevel):
             arrays |= {f"J{i}": J for i, J in enumerate(evaluation.sensitivities)}
         meta = {"kind": "differentiate", "stream": self._stream, "order": order, "exact": exact}
         self._checkpoint._journal.append(meta, arrays)
+
+
+class _StoredPoint:
+    """A solution from the file: its weights are at hand, everything else comes with solving again."""
+
+    def __init__(
+        self, program: Journaled, evaluation: Evaluation, index: int, W: np.ndarray, steps: int
+    ) -> None:
+        self.W, self.steps = W, steps
+        self._program, self._evaluation, self._index = program, weakref.ref(evaluation), index
+
+    def __getattr__(self, name: str) -> Any:
+        evaluation = None if name.startswith("_") else self._evaluation()
+        if evaluation is None:
+            raise AttributeError(name)
+        if evaluation.points[self._index] is self:
+            self._program.revive(evaluation)
+        return getattr(evaluation.points[self._index], name)
 
 
 def _outline(evaluation: Evaluation) -> Evaluation:

@@ -13,6 +13,9 @@ import numpy as np
 __all__ = ["Record", "Result", "Status", "merge"]
 
 
+SCHEMA = "foldwise-result-1"
+
+
 class Status(StrEnum):
     """How a search ended."""
 
@@ -98,17 +101,20 @@ class Result:
 
     def to_json(self) -> str:
         """The whole result as JSON text; :meth:`from_json` gives it back."""
-        return json.dumps(asdict(self), default=_plain, allow_nan=True)
+        return json.dumps({"schema": SCHEMA, **asdict(self)}, default=_plain, allow_nan=True)
 
     @classmethod
     def from_json(cls, text: str) -> Result:
         """The result that :meth:`to_json` wrote."""
         try:
             data = json.loads(text)
+            schema = data.pop("schema", SCHEMA)
+            if schema != SCHEMA:
+                raise ValueError(f"its schema is {schema!r}, not {SCHEMA!r}")
             data["history"] = [Record(**record) for record in data["history"]]
             data["status"] = Status(data["status"])
             return cls(**data)
-        except (json.JSONDecodeError, KeyError, TypeError, ValueError) as error:
+        except (AttributeError, KeyError, TypeError, ValueError) as error:
             raise ValueError(
                 f"this is not a foldwise result ({error}); it must come from Result.to_json()"
             ) from error

@@ -1,19 +1,28 @@
 """Models in files, through skops: loading one never runs code that the file brings along.
 
-Only types of foldwise, and those of scikit-learn and numpy that skops trusts by itself, are ever built.
+Only types on a list are ever built: those of scikit-learn, numpy and scipy that skops trusts by itself, and the
+estimators, kernels and losses that foldwise exports. A file says by which version it was written, which columns it
+wants, what was selected, and how good that was.
 """
 
 from __future__ import annotations
 
-import importlib
-from collections.abc import Sequence
-from dataclasses import dataclass
+import os
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
-__all__ = ["SavedModel", "SavingError", "load_model", "save_model"]
+from foldwise.callbacks import as_json, format_value
+from foldwise.version import __version__
 
-FORMAT = "foldwise-model-1"
+__all__ = ["SavedModel", "SavingError", "load_model", "save_model", "trusted_types"]
+
+FORMAT = "foldwise-model-2"
+HOMES = ("foldwise.estimators", "foldwise.kernels", "foldwise.losses")
+PLAIN = ("numpy.dtype",)
+"""Types of others that skops asks about though they only name a kind of number."""
 
 
 class SavingError(ValueError):
@@ -36,15 +45,59 @@ class SavedModel:
         Names of the features, in the order in which the estimator takes them.
     target : str
         Name of the target.
+    version : str
+        Version of foldwise that wrote the file.
+    categories : dict from column to tuple of (str or None)
+        Categories of the columns that hold codes; see :class:`foldwise.tables.Table`.
+    imputes : bool
+        Whether missing numbers may be given as nan.
+    sparse : bool
+        Whether the estimator takes sparse rows.
+    facts : dict
+        What was selected and how good it is: "task", "model", "params", "metric", "cv_error", "test_error".
     """
 
     estimator: Any
     columns: tuple[str, ...]
     target: str
+    version: str = ""
+    categories: dict[str, tuple[str | None, ...]] = field(default_factory=dict)
+    imputes: bool = False
+    sparse: bool = False
+    facts: dict[str, Any] = field(default_factory=dict)
+
+    def describe(self) -> list[str]:
+        """The model in a few lines."""
+        facts = self.facts
+        lines = [
+            f"model of foldwise {self.version}: {facts.get('model', '')} {facts.get('task', '')}".rstrip()
+        ]
+        lines += [f"  {name} = {format_value(value)}" for name, value in facts.get("params", {}).items()]
+        for name in ("cv_error", "test_error"):
+            if facts.get(name) is not None:
+                where = "cross-validated" if name == "cv_error" else "test"
+                lines.append(f"{where} {facts.get('metric', 'error')} {facts[name]:.6g}")
+        lines.append(f"predicts {self.target!r} from {len(self.columns)} columns:")
+        for name in self.columns[:20]:
+            labels = self.categories.get(name)
+            lines.append(f"  {name!r}" + ("" if labels is None else f", {len(labels)} categories"))
+        if len(self.columns) > 20:
+            lines.append(f"  and {len(self.columns) - 20} more")
+        return lines
 
 
-def save_model(path: str | Path, estimator: Any, columns: Sequence[str], target: str) -> None:
-    """Write a fitted estimator with the names of its features.
+def save_model(
+    path: str | Path,
+    estimator: Any,
+    columns: Sequence[str],
+    target: str,
+    *,
+    categories: Mapping[str, Sequence[str | None]] | None = None,
+    imputes: bool = False,
+    sparse: bool = False,
+    facts: Mapping[str, Any] | None = None,
+) -> None:
+    """Write a fitted estimator with the names of its features; the file appears complete or not at all.
 
     Parameters
     ----------
@@ -56,9 +109,26 @@ def save_model(path: str | Path, estimator: Any, columns: Sequence[str], target:
         Names of the features, in the order of the columns of ``X``.
     target : str
         Name of the target.
+    categories, imputes, sparse, facts : as in :class:`SavedModel`
     """
-    content = {"format": FORMAT, "estimator": estimator, "columns": list(columns), "target": target}
-    import_skops().dump(content, Path(path))
+    path = Path(path)
+    content = {
+        "format": FORMAT,
+        "version": __version__,
+        "columns": list(columns),
+        "target": target,
+        "categories": {name: list(labels) for name, labels in (categories or {}).items()},
+        "imputes": bool(imputes),
+        "sparse": bool(sparse),
+        "facts": as_json(dict(facts or {})),
+        "estimator": estimator,
+    }
+    part = path.with_name(f"{path.name}.{os.getpid()}.part")
+    try:
+        import_skops().dump(content, part)
+        os.replace(part, path)
+    finally:
+        part.unlink(missing_ok=True)
 
 
 def load_model(path: str | Path) -> SavedModel:
@@ -85,7 +155,7 @@ def load_model(path: str | Path) -> SavedModel:
         raise SavingError(f"there is no model file {path}.", hint)
     try:
         unknown = skops_io.get_untrusted_types(file=path)
-        refused = [name for name in unknown if not _is_own_class(name)]
+        refused = [name for name in unknown if name not in trusted_types()]
         content = None if refused else skops_io.load(path, trusted=unknown)
     except Exception as error:  # a damaged archive fails in many ways
         raise SavingError(
@@ -98,7 +168,31 @@ def load_model(path: str | Path) -> SavedModel:
         )
     if not isinstance(content, dict) or content.get("format") != FORMAT:
         raise SavingError(f"{path} was not written by this version of foldwise.", hint)
-    return SavedModel(content["estimator"], tuple(content["columns"]), content["target"])
+    try:
+        return SavedModel(
+            content["estimator"],
+            tuple(content["columns"]),
+            content["target"],
+            content["version"],
+            {name: tuple(labels) for name, labels in content["categories"].items()},
+            content["imputes"],
+            content["sparse"],
+            content["facts"],
+        )
+    except (KeyError, TypeError, AttributeError):
+        raise SavingError(f"{path} is damaged: a part of the model is missing.", hint) from None
+
+
+def trusted_types() -> frozenset[str]:
+    """Dotted names of the classes that a model file may hold besides those that skops trusts by itself."""
+    names = list(PLAIN)
+    for home in HOMES:
+        module = import_module(home)
+        for name in module.__all__:
+            found = getattr(module, name)
+            if isinstance(found, type):
+                names.append(f"{found.__module__}.{found.__qualname__}")
+    return frozenset(names)
 
 
 def import_skops() -> Any:
@@ -110,15 +204,3 @@ def import_skops() -> Any:
             "saved models need the package skops, which is not installed.", "pip install 'foldwise[save]'"
         ) from None
     return skops.io
-
-
-def _is_own_class(name: str) -> bool:
-    """Whether a dotted name is a class that foldwise itself defines, not one that its modules import."""
-    module_name, _, attribute = name.rpartition(".")
-    if module_name.split(".")[0] != "foldwise":
-        return False
-    try:
-        found = getattr(importlib.import_module(module_name), attribute, None)
-    except ImportError:
-        return False
-    return isinstance(found, type) and found.__module__.split(".")[0] == "foldwise"

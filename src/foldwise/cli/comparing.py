@@ -1,0 +1,125 @@
+"""``foldwise compare``."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from foldwise.cli.app import Debug, InputError, app, option, reported, say, writable, write_json
+from foldwise.cli.data import load
+from foldwise.cli.fitting import Settings, select, summarize
+from foldwise.cli.models import families
+from foldwise.cli.rivals import RIVALS
+from foldwise.cli.showing import print_comparison
+
+__all__ = ["compare"]
+
+SCHEMA = "foldwise-compare-1"
+
+
+@app.command()
+def compare(
+    data: Annotated[
+        Path, typer.Argument(help="CSV, TSV, Parquet or svmlight file, plain or gzip.", metavar="DATA")
+    ],
+    target: Annotated[
+        str | None, option(help="Target column (svmlight: not needed).", metavar="NAME")
+    ] = None,
+    task: Annotated[
+        str, option(help="regression, classification, or auto: by the target.", metavar="T")
+    ] = "auto",
+    model: Annotated[
+        str, option(help="linear, rbf, ard (others: one width), auto: linear or rbf by CV.", metavar="M")
+    ] = "auto",
+    loss: Annotated[
+        str | None, option(help="Training loss; the model's own by default.", metavar="L")
+    ] = None,
+    method: Annotated[
+        str, option(help="Of ours: auto, newton, lbfgsb, bfgs, rprop, ...", metavar="M")
+    ] = "auto",
+    against: Annotated[
+        list[str] | None,
+        option(help="grid, random, optuna; repeatable, by default all there are.", metavar="NAME"),
+    ] = None,
+    trials: Annotated[int, option(help="Points of random search and Optuna; 50.", metavar="N")] = 50,
+    cv: Annotated[int, option(help="Folds, the same for all; 5 by default.", metavar="K")] = 5,
+    test_size: Annotated[float, option(help="Share of rows for the test; 0.25, or 0.", metavar="S")] = 0.25,
+    test: Annotated[Path | None, option(help="Test rows from this file instead.", metavar="FILE")] = None,
+    drop: Annotated[list[str] | None, option(help="Column to ignore; repeatable.", metavar="NAME")] = None,
+    categorical: Annotated[
+        list[str] | None, option(help="Column of categories, though of numbers; repeatable.", metavar="NAME")
+    ] = None,
+    max_categories: Annotated[int, option(help="Most categories of a text column; 50.", metavar="N")] = 50,
+    format: Annotated[
+        str, option(help="csv, tsv, parquet, svmlight; auto: by the file's name.", metavar="F")
+    ] = "auto",
+    json_out: Annotated[
+        Path | None,
+        option("--json", help="Write the table here as JSON; - for standard output.", metavar="FILE"),
+    ] = None,
+    seed: Annotated[int, option(help="Seed of split, folds and searches; 0.", metavar="N")] = 0,
+    quiet: Annotated[bool, option("--quiet", "-q", help="No progress and no table.")] = False,
+    debug: Debug = False,
+) -> None:
+    """Run ours and other searches on the same folds and print one table.
+
+    The others tune scikit-learn's own estimators for accuracy or squared error. Times are wall clock.
+    """
+    with reported(debug):
+        chosen = against or list(RIVALS)
+        for name in chosen:
+            if name not in RIVALS:
+                raise InputError(f"--against {name} is unknown.", f"choose from {', '.join(RIVALS)}.")
+        families(model, 1, False)
+        if cv < 2 or trials < 1 or seed < 0:
+            raise InputError(
+                f"--cv {cv}, --trials {trials} or --seed {seed} is too small.", "try --cv 5 --trials 50."
+            )
+        if not 0.0 <= test_size < 1.0:
+            raise InputError(f"--test-size must be at least 0 and below 1; got {test_size:g}.", "try 0.25.")
+        writable(json_out)
+        rows = load(
+            data,
+            target,
+            task=task,
+            format=format,
+            drop=drop or (),
+            categorical=categorical or (),
+            max_categories=max_categories,
+            test=test,
+            test_size=0.0 if test is not None else test_size,
+            cv=cv,
+            seed=seed,
+            quiet=quiet,
+        )
+        settings = Settings(model, loss, method, (), cv, seed, quiet=quiet)
+        fitted = select(rows, settings)
+        summary = summarize(rows, fitted, settings)
+        table: list[dict[str, Any]] = [
+            {
+                "name": f"foldwise, {summary['method']}",
+                "model": fitted.family,
+                "loss": loss or "default",
+                "n_points": summary["n_evaluations"],
+                **{key: summary[key] for key in ("params", "cv_error", "test_error", "seconds", "status")},
+            }
+        ]
+        for name in chosen:
+            say(f"running {name} ...", quiet)
+            try:
+                table.append(RIVALS[name](rows, fitted.family, loss, cv, seed, trials))
+            except InputError as error:
+                if against:
+                    raise
+                say(f"{name} is left out: {error} {error.hint}", quiet)
+            except KeyboardInterrupt:
+                say(f"interrupted; {name} and what comes after it are left out.")
+                break
+        if not quiet and str(json_out) != "-":
+            print_comparison(table, rows.metric)
+        if json_out is not None:
+            content: dict[str, Any] = {"schema": SCHEMA, "data": str(data), "target": target, "seed": seed}
+            content |= {"task": rows.task, "metric": rows.metric, "folds": cv, "searches": table}
+            write_json(json_out, content)

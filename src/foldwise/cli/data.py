@@ -1,0 +1,174 @@
+"""From a file to training and test rows."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from foldwise.cli.app import InputError, say
+from foldwise.cli.models import choose_task, preparation
+
+if TYPE_CHECKING:
+    from foldwise.tables import Table
+
+__all__ = ["Data", "load", "nested_splits"]
+
+
+@dataclass(frozen=True, eq=False)
+class Data:
+    """A table and how it is used.
+
+    ``train`` and ``test`` are pairs ``(X, y)``, ``test`` None where nothing is held out; ``before`` holds the steps
+    that every fold fits for itself.
+    """
+
+    table: Table
+    task: str
+    train: tuple[Any, Any]
+    test: tuple[Any, Any] | None
+    before: Any
+    imputes: bool = False
+
+    @property
+    def metric(self) -> str:
+        """What errors are counted in."""
+        return "misclassified" if self.task == "classification" else "mean squared error"
+
+    @property
+    def scoring(self) -> str:
+        """scikit-learn's name for it."""
+        return "accuracy" if self.task == "classification" else "neg_mean_squared_error"
+
+    def error(self, score: float) -> float:
+        """The error that a score means."""
+        return float(1.0 - score if self.task == "classification" else -score)
+
+    def test_error(self, fitted: Any) -> float | None:
+        """Error of a fitted estimator on the test rows; None without any."""
+        return None if self.test is None else self.error_on(fitted, self.test)
+
+    def error_on(self, fitted: Any, rows: tuple[Any, Any]) -> float:
+        """Error of a fitted estimator on some rows."""
+        import numpy as np
+
+        X, y = rows
+        predicted = fitted.predict(X)
+        return float(
+            np.mean(predicted != y) if self.task == "classification" else np.mean((predicted - y) ** 2)
+        )
+
+
+def load(
+    path: Path,
+    target: str | None,
+    *,
+    task: str,
+    format: str,
+    drop: Sequence[str],
+    categorical: Sequence[str],
+    max_categories: int,
+    test: Path | None,
+    test_size: float,
+    cv: int,
+    seed: int,
+    quiet: bool,
+) -> Data:
+    """Read a table, and a second one for the test or hold rows out, and say what was made of them."""
+    from foldwise.tables import format_of, read_table
+
+    chosen = format_of(path) if format == "auto" else format
+    if target is None and chosen != "svmlight":
+        raise InputError("--target is missing: the name of the column to predict.", "add --target NAME.")
+    table = read_table(
+        path,
+        target,
+        drop=drop,
+        format=format,
+        categorical=categorical,
+        max_categories=max_categories,
+    )
+    assert table.y is not None
+    kind, reason = choose_task(task, table.y)
+    say(f"{len(table.y)} rows, {len(table.columns)} features; {kind} ({reason})", quiet)
+    held, missing = None, dict(table.missing)
+    if test is not None:
+        other = read_table(test, target, columns=table.columns, categories=table.categories)
+        assert other.y is not None
+        if (other.y.dtype.kind == "U") != (table.y.dtype.kind == "U"):
+            raise InputError(
+                f"the targets of {path} and {test} are of different kinds.", "correct one of them."
+            )
+        held = (_like(table.X, other.X), other.y)
+        missing |= other.missing
+    _tell(table, missing, quiet)
+    before = preparation(table, list(missing))
+    if test is not None:
+        check_counts(table.y, kind, 0.0, cv)
+        return Data(table, kind, (table.X, table.y), held, before, bool(missing))
+    train, held = split(table.X, table.y, kind, test_size, cv, seed)
+    return Data(table, kind, train, held, before, bool(missing))
+
+
+def _like(X: Any, other: Any) -> Any:
+    """The second array as dense or as sparse as the first."""
+    import scipy.sparse as sp
+
+    if sp.issparse(X) == sp.issparse(other):
+        return other
+    return sp.csr_matrix(other) if sp.issparse(X) else other.toarray()
+
+
+def _tell(table: Table, missing: dict[str, tuple[int, int]], quiet: bool) -> None:
+    """What was done with columns that are not plain numbers."""
+    from foldwise.tables.codes import name_some
+
+    if table.categories:
+        say(f"categories, one 0/1 column each: {name_some(list(table.categories))}", quiet)
+    if missing:
+        total = sum(count for count, _ in missing.values())
+        say(f"{total} missing cells get the median of the training rows: {name_some(list(missing))}", quiet)
+
+
+def check_counts(y: Any, task: str, test_size: float, cv: int) -> None:
+    """Refuse rows or classes that are too few for the folds."""
+    import numpy as np
+
+    n_test = int(np.ceil(test_size * len(y)))
+    if len(y) - n_test < cv:
+        raise InputError(
+            f"{len(y)} rows are too few for {cv} folds and a test share of {test_size:g}.",
+            "lower --cv or --test-size.",
+        )
+    if task == "classification":
+        labels, counts = np.unique(y, return_counts=True)
+        rarest = int(np.argmin(counts))
+        needed = cv if test_size == 0 else int(np.ceil(cv / (1 - test_size))) + 1
+        if counts[rarest] < needed:
+            raise InputError(
+                f"class {labels[rarest]!s} has {counts[rarest]} rows; {cv} folds and a test share of "
+                f"{test_size:g} need {needed}.",
+                "lower --cv, or merge or remove the class.",
+            )
+
+
+def split(X: Any, y: Any, task: str, test_size: float, cv: int, seed: int) -> tuple[tuple, tuple | None]:
+    """Training and test rows; classes keep their shares."""
+    from sklearn.model_selection import train_test_split
+
+    check_counts(y, task, test_size, cv)
+    if test_size == 0:
+        return (X, y), None
+    stratify = y if task == "classification" else None
+    X_train, X_test, y_train, y_test = train_test_split(
+        X, y, test_size=test_size, random_state=seed, stratify=stratify
+    )
+    return (X_train, y_train), (X_test, y_test)
+
+
+def nested_splits(data: Data, count: int, cv: int, splitter: Any) -> list[tuple[tuple, tuple]]:
+    """Training and test rows of every outer fold."""
+    X, y = data.train
+    check_counts(y, data.task, 1.0 / count, cv)
+    return [((X[a], y[a]), (X[b], y[b])) for a, b in splitter.split(X, y)]

@@ -1,0 +1,391 @@
+"""``foldwise fit``."""
+
+from __future__ import annotations
+
+import re
+import time
+import warnings
+from collections.abc import Sequence
+from contextlib import nullcontext
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from foldwise.cli.app import Debug, InputError, app, option, reported, say, writable, write_json
+from foldwise.cli.data import Data, load, nested_splits
+from foldwise.cli.models import WORTH, families, folds, output_names, parse_space, pipeline
+from foldwise.cli.showing import print_summary
+
+__all__ = ["Fitted", "Settings", "fit", "select", "summarize"]
+
+SCHEMA = "foldwise-fit-1"
+
+
+@dataclass(frozen=True)
+class Settings:
+    """How a search is run."""
+
+    model: str = "auto"
+    loss: str | None = None
+    method: str = "auto"
+    space: Sequence[str] = ()
+    cv: int = 5
+    seed: int = 0
+    max_time: float | None = None
+    checkpoint: Path | None = None
+    resume: bool = False
+    quiet: bool = False
+    verbose: bool = False
+
+
+@dataclass(eq=False)
+class Fitted:
+    """A search that has ended."""
+
+    family: str
+    pipeline: Any
+    search: Any
+    seconds: float
+    warnings: list[str]
+    tried: dict[str, float] = field(default_factory=dict)
+
+
+@app.command()
+def fit(
+    data: Annotated[
+        Path, typer.Argument(help="CSV, TSV, Parquet or svmlight file, plain or gzip.", metavar="DATA")
+    ],
+    target: Annotated[
+        str | None, option(help="Target column (svmlight: not needed).", metavar="NAME")
+    ] = None,
+    task: Annotated[
+        str, option(help="regression, classification, or auto: by the target.", metavar="T")
+    ] = "auto",
+    model: Annotated[
+        str, option(help="linear, rbf, ard (a width per feature), auto: linear or rbf by CV.", metavar="M")
+    ] = "auto",
+    loss: Annotated[
+        str | None, option(help="Training loss; the model's own by default.", metavar="L")
+    ] = None,
+    method: Annotated[
+        str, option(help="auto, newton, lbfgsb, bfgs, rprop, pbp, grid or random.", metavar="M")
+    ] = "auto",
+    space: Annotated[
+        list[str] | None,
+        option(help="Bounds: C=1e-3:1e3, lam=0.1:9:log:feature; repeatable.", metavar="N=LO:HI"),
+    ] = None,
+    cv: Annotated[int, option(help="Folds of the search; 5 by default.", metavar="K")] = 5,
+    test_size: Annotated[
+        float | None, option(help="Share of rows held out for the test; 0.25, or 0 for none.", metavar="S")
+    ] = None,
+    test: Annotated[Path | None, option(help="Test rows from this file instead.", metavar="FILE")] = None,
+    nested: Annotated[
+        int | None, option(help="Test by K outer folds, each with a search of its own.", metavar="K")
+    ] = None,
+    drop: Annotated[list[str] | None, option(help="Column to ignore; repeatable.", metavar="NAME")] = None,
+    categorical: Annotated[
+        list[str] | None, option(help="Column of categories, though of numbers; repeatable.", metavar="NAME")
+    ] = None,
+    max_categories: Annotated[int, option(help="Most categories of a text column; 50.", metavar="N")] = 50,
+    format: Annotated[
+        str, option(help="csv, tsv, parquet, svmlight; auto: by the file's name.", metavar="F")
+    ] = "auto",
+    compare: Annotated[bool, option("--compare", help="Also run scikit-learn's GridSearchCV.")] = False,
+    out: Annotated[
+        Path | None, option(help="Save the fitted model here (needs skops).", metavar="FILE")
+    ] = None,
+    json_out: Annotated[
+        Path | None,
+        option("--json", help="Write the result here as JSON; - for standard output.", metavar="FILE"),
+    ] = None,
+    report: Annotated[Path | None, option(help="Write an HTML report here.", metavar="FILE")] = None,
+    checkpoint: Annotated[
+        Path | None, option(help="Keep every evaluation here, so that a search can go on.", metavar="FILE")
+    ] = None,
+    resume: Annotated[bool, option("--resume", help="Go on from the checkpoint if there is one.")] = False,
+    max_time: Annotated[float | None, option(help="Seconds for the search.", metavar="S")] = None,
+    seed: Annotated[int, option(help="Seed of split, folds and search; 0.", metavar="N")] = 0,
+    quiet: Annotated[bool, option("--quiet", "-q", help="No progress and no table.")] = False,
+    verbose: Annotated[
+        bool, option("--verbose", "-v", help="A line for every evaluation, and details.")
+    ] = False,
+    debug: Debug = False,
+) -> None:
+    """Select hyper-parameters by cross-validation, fit, and test on rows held out.
+
+    Inside the folds: numbers are scaled, missing ones get the median, text becomes 0/1 columns.
+    """
+    with reported(debug):
+        to_stdout = json_out is not None and str(json_out) == "-"
+        settings = Settings(
+            model, loss, method, space or (), cv, seed, max_time, checkpoint, resume, quiet, verbose
+        )
+        share = _check(settings, test_size, test, nested, out, json_out, report)
+        rows = load(
+            data,
+            target,
+            task=task,
+            format=format,
+            drop=drop or (),
+            categorical=categorical or (),
+            max_categories=max_categories,
+            test=test,
+            test_size=share,
+            cv=cv,
+            seed=seed,
+            quiet=quiet,
+        )
+        outer = None if nested is None else _nested(rows, settings, nested)
+        fitted = select(rows, settings)
+        summary = summarize(rows, fitted, settings)
+        if outer is not None:
+            summary["nested"] = outer
+        if compare:
+            from foldwise.cli.rivals import run_grid
+
+            say("running scikit-learn's GridSearchCV on the same folds ...", quiet)
+            try:
+                summary["comparison"] = run_grid(rows, fitted.family, loss, cv, seed)
+            except KeyboardInterrupt:
+                say("interrupted; the comparison is left out.")
+        if not quiet and not to_stdout:
+            print_summary(summary, fitted.search if verbose else None)
+        facts = _facts(rows, fitted, summary, data) if report is not None or json_out is not None else None
+        if json_out is not None:
+            content = {"schema": SCHEMA, "data": str(data), "target": target, "seed": seed, **summary}
+            write_json(json_out, {**content, "result": _result(fitted), "report": facts})
+        if report is not None:
+            from foldwise.report import write_report
+
+            write_report(report, facts)
+            say(f"report written to {report}", quiet)
+        if out is not None:
+            _save(out, rows, fitted, summary, target)
+            say(f"model saved to {out}", quiet)
+
+
+def _check(
+    settings: Settings,
+    test_size: float | None,
+    test: Path | None,
+    nested: int | None,
+    out: Path | None,
+    json_out: Path | None,
+    report: Path | None,
+) -> float:
+    """Refuse what cannot work before any time is spent on the search; the share of rows to hold out."""
+    families(settings.model, 1, False)
+    if settings.cv < 2:
+        raise InputError(f"--cv must be at least 2; got {settings.cv}.", "try 5.")
+    if settings.seed < 0:
+        raise InputError(f"--seed must not be negative; got {settings.seed}.", "try 0.")
+    if nested is not None and nested < 2:
+        raise InputError(f"--nested must be at least 2; got {nested}.", "try 5.")
+    if sum(given is not None for given in (test_size, test, nested)) > 1:
+        raise InputError("--test-size, --test and --nested exclude each other.", "keep one of them.")
+    if test_size is not None and not 0.0 <= test_size < 1.0:
+        raise InputError(f"--test-size must be at least 0 and below 1; got {test_size:g}.", "try 0.25.")
+    if settings.max_time is not None and not settings.max_time > 0:
+        raise InputError(f"--max-time must be positive; got {settings.max_time:g}.", "give it in seconds.")
+    if settings.resume and settings.checkpoint is None:
+        raise InputError("--resume needs the file to continue from.", "add --checkpoint FILE.")
+    writable(out, json_out, report, settings.checkpoint)
+    if out is not None:
+        from foldwise.saving import import_skops
+
+        import_skops()
+    return 0.0 if test is not None or nested is not None else (0.25 if test_size is None else test_size)
+
+
+def select(rows: Data, settings: Settings, label: str = "") -> Fitted:
+    """Run the search of every family that is asked for; the one with the lowest cross-validation error."""
+    import scipy.sparse as sp
+
+    names = families(settings.model, rows.train[0].shape[0], sp.issparse(rows.train[0]))
+    done = []
+    for name in names:
+        part = ".".join(word for word in (label, name if len(names) > 1 else "") if word)
+        done.append(_run(rows, name, settings, part, len(names)))
+    best = done[0]
+    for other in done[1:]:
+        if -other.search.best_score_ < WORTH * -best.search.best_score_:
+            best = other
+    best.tried = {one.family: -float(one.search.best_score_) for one in done}
+    best.seconds = sum(one.seconds for one in done)
+    if len(done) > 1:
+        errors = ", ".join(f"{name} {value:.5g}" for name, value in best.tried.items())
+        say(f"model {best.family}: cross-validation errors are {errors}", settings.quiet)
+    return best
+
+
+def _run(rows: Data, family: str, settings: Settings, label: str, shares: int) -> Fitted:
+    """One search; the steps before the model are part of the pipeline, so every fold fits its own."""
+    from foldwise import BilevelSearchCV
+    from foldwise.callbacks import ProgressBar
+
+    steps = pipeline(rows.before, family, rows.task, settings.loss)
+    bounds = parse_space(settings.space, steps.steps[-1][0])
+    budget = None if settings.max_time is None else settings.max_time / shares
+    progress = None
+    if not settings.quiet:
+        progress = ProgressBar(interval=0.0 if settings.verbose else 1.0, budget=budget, title=label)
+    path = settings.checkpoint
+    if path is not None and label:
+        path = path.with_name(f"{path.name}.{label}")
+    search = BilevelSearchCV(
+        steps,
+        bounds,
+        method=settings.method,
+        cv=folds(rows.task, settings.cv, settings.seed),
+        max_time=budget,
+        callbacks=() if progress is None else (progress,),
+        random_state=settings.seed,
+        checkpoint=path,
+        resume=settings.resume,
+    )
+    with warnings.catch_warnings(record=True) as caught, progress or nullcontext():
+        warnings.simplefilter("always")
+        began = time.perf_counter()
+        search.fit(*rows.train)
+        seconds = time.perf_counter() - began
+    texts = list(dict.fromkeys(str(w.message) for w in caught))
+    for text in texts:
+        say(f"warning: {text}", settings.quiet)
+    if search.n_resumed_:
+        say(f"resumed: {search.n_resumed_} evaluations came from {path}", settings.quiet)
+    if search.result_.status == "interrupted":
+        say("interrupted; the best values so far are used.")
+    return Fitted(family, steps, search, seconds, texts)
+
+
+def _nested(rows: Data, settings: Settings, count: int) -> dict[str, Any]:
+    """The error of the whole procedure: every outer fold is predicted by a search that has not seen it."""
+    import numpy as np
+
+    errors, chosen = [], []
+    splitter = folds(rows.task, count, settings.seed + 1)
+    for k, (train, test) in enumerate(nested_splits(rows, count, settings.cv, splitter)):
+        part = replace(rows, train=train, test=test)
+        fitted = select(part, settings, f"fold{k + 1}")
+        error = part.error_on(fitted.search, test)
+        errors.append(error)
+        chosen.append({"model": fitted.family, "params": _params(fitted)})
+        say(f"outer fold {k + 1} of {count}: {rows.metric} {error:.5g}", settings.quiet)
+    return {
+        "folds": count,
+        "error": float(np.mean(errors)),
+        "deviation": float(np.std(errors, ddof=1)),
+        "errors": errors,
+        "chosen": chosen,
+    }
+
+
+def summarize(rows: Data, fitted: Fitted, settings: Settings) -> dict[str, Any]:
+    """What is printed and written: the choice, how it was made, and how good it is."""
+    from sklearn.model_selection import cross_val_score
+
+    from foldwise.version import __version__
+
+    search, result, table = fitted.search, fitted.search.result_, rows.table
+    tuned = fitted.pipeline.set_params(**search.best_params_)
+    splitter = folds(rows.task, settings.cv, settings.seed)
+    scores = cross_val_score(tuned, *rows.train, cv=splitter, scoring=rows.scoring)
+    return {
+        "version": __version__,
+        "task": rows.task,
+        "metric": rows.metric,
+        "model": fitted.family,
+        "tried": fitted.tried,
+        "n_rows": int(rows.train[0].shape[0]),
+        "n_test_rows": 0 if rows.test is None else int(rows.test[0].shape[0]),
+        "columns": list(table.columns),
+        "categories": {name: list(labels) for name, labels in table.categories.items()},
+        "missing": {name: count for name, (count, _) in table.missing.items()},
+        "method": result.method,
+        "status": str(result.status),
+        "message": result.message,
+        "params": _params(fitted),
+        "at_bound": {_entry_name(name, table): side for name, side in result.at_bound.items()},
+        "criterion": type(search.criterion_).__name__.lower(),
+        "cv_start": result.objective_start,
+        "cv_end": result.objective,
+        "cv_error": rows.error(float(scores.mean())),
+        "test_error": rows.test_error(search),
+        "n_evaluations": result.n_evaluations,
+        "n_resumed": search.n_resumed_,
+        "seconds": fitted.seconds,
+        "warnings": fitted.warnings,
+    }
+
+
+def _params(fitted: Fitted) -> dict[str, Any]:
+    return {name.rsplit("__", 1)[-1]: value for name, value in fitted.search.best_params_.items()}
+
+
+def _entry_name(name: str, table: Any) -> str:
+    """``linearsvr__lam[x3]`` as ``lam[name of the fourth column]``."""
+    head, bracket, label = name.partition("[")
+    short = head.rsplit("__", 1)[-1]
+    number = re.fullmatch(r"(?:numbers__)?x(\d+)\]", label)
+    if number is not None and int(number[1]) < len(table.columns):
+        return f"{short}[{table.columns[int(number[1])]}]"
+    category = re.fullmatch(r"categories__x(\d+)_(\d+)(?:\.0)?\]", label)
+    if category is not None:
+        column = table.columns[int(category[1])]
+        text = table.categories[column][int(category[2])]
+        return f"{short}[{column}={'(missing)' if text is None else text}]"
+    return short + bracket + label
+
+
+def _result(fitted: Fitted) -> dict[str, Any]:
+    import json
+
+    return json.loads(fitted.search.result_.to_json())
+
+
+def _facts(rows: Data, fitted: Fitted, summary: dict[str, Any], data: Path) -> dict[str, Any]:
+    """What the report says."""
+    from foldwise.report import gather
+
+    errors = {f"cross-validated {rows.metric}": summary["cv_error"]}
+    if summary["test_error"] is not None:
+        errors[f"test {rows.metric}"] = summary["test_error"]
+    if "nested" in summary:
+        errors[f"nested {rows.metric}"] = summary["nested"]["error"]
+    comparison = []
+    if other := summary.get("comparison"):
+        for name, side in (("foldwise", summary), (other["name"], other)):
+            comparison.append(
+                {
+                    "search": name,
+                    f"CV {rows.metric}": side["cv_error"],
+                    f"test {rows.metric}": side["test_error"],
+                    "seconds": side["seconds"],
+                }
+            )
+    return gather(
+        fitted.search,
+        title=data.name,
+        feature_names=output_names(rows.table),
+        errors=errors,
+        comparison=comparison,
+        warnings=fitted.warnings,
+    )
+
+
+def _save(out: Path, rows: Data, fitted: Fitted, summary: dict[str, Any], target: str | None) -> None:
+    from foldwise.saving import save_model
+
+    facts = {name: summary[name] for name in ("task", "model", "params", "metric", "cv_error", "test_error")}
+    save_model(
+        out,
+        fitted.search.best_estimator_,
+        rows.table.columns,
+        target or "target",
+        categories=rows.table.categories,
+        imputes=rows.imputes,
+        sparse=hasattr(rows.table.X, "toarray"),
+        facts=facts,
+    )

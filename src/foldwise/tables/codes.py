@@ -1,0 +1,299 @@
+"""What every reader shares: which columns to take, cells to numbers, categories to codes."""
+
+from __future__ import annotations
+
+import math
+from array import array
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+__all__ = [
+    "MISSING",
+    "MOST_CATEGORIES",
+    "Builder",
+    "Request",
+    "Table",
+    "TableError",
+    "check_header",
+    "name_some",
+]
+
+MISSING = frozenset({"", "na", "n/a", "nan", "null", "none", "?"})
+MOST_CATEGORIES = 50
+"""A text column with more different values than this is refused unless the caller allows them."""
+
+
+class TableError(ValueError):
+    """A table that cannot be used; the message says where and what to do."""
+
+
+@dataclass(frozen=True, eq=False)
+class Table:
+    """Features and, if asked for, the target of a file.
+
+    Attributes
+    ----------
+    columns : tuple of str
+        Names of the features, in the order of the columns of ``X``.
+    X : ndarray or CSR matrix, shape (n_samples, n_features)
+        Features: numbers, with nan where a number is missing; in a categorical column the position of the category.
+    y : ndarray of shape (n_samples,) or None
+        Target: integers when every cell is one, else floats when every cell is a number, else strings.
+    categories : dict from column to tuple of (str or None)
+        The categories of every categorical column, sorted; None, at the end, stands for missing cells. A cell whose
+        category was not in a list that was given is coded -1.
+    missing : dict from numeric column to (number of missing cells, line of the first)
+    unknown : dict from categorical column to number of cells coded -1
+    extra : tuple of str
+        Columns of the file that were not asked for.
+    """
+
+    columns: tuple[str, ...]
+    X: Any
+    y: np.ndarray | None = None
+    categories: dict[str, tuple[str | None, ...]] = field(default_factory=dict)
+    missing: dict[str, tuple[int, int]] = field(default_factory=dict)
+    unknown: dict[str, int] = field(default_factory=dict)
+    extra: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class Request:
+    """What to read of a file; see :func:`foldwise.tables.read_table`."""
+
+    path: Path
+    target: str | None = None
+    columns: Sequence[str] | None = None
+    drop: Sequence[str] = ()
+    categorical: Collection[str] = ()
+    categories: Mapping[str, Sequence[str | None]] | None = None
+    max_categories: int = MOST_CATEGORIES
+
+    def choose(self, header: Sequence[str]) -> list[str]:
+        """The features to take of these columns."""
+        known = set(header)
+        if self.columns is not None:
+            absent = [name for name in self.columns if name not in known]
+            if absent:
+                extra = [name for name in header if name not in set(self.columns)]
+                word = "columns" if len(absent) > 1 else "column"
+                also = f" Not used: {name_some(extra)}." if extra else ""
+                raise TableError(
+                    f"{self.path} has no {word} {name_some(absent)}.{also} Names are compared letter by letter."
+                )
+        wanted = [*([] if self.target is None else [self.target]), *self.drop, *self.categorical]
+        absent = [name for name in wanted if name not in known]
+        if absent:
+            raise TableError(
+                f"{self.path} has no column {name_some(absent)}. It has {name_some(header)}. Names are compared letter "
+                "by letter."
+            )
+        left_out = {self.target, *self.drop}
+        names = (
+            list(self.columns)
+            if self.columns is not None
+            else [name for name in header if name not in left_out]
+        )
+        if not names:
+            raise TableError(f"{self.path}: no feature column is left. Add one, or drop fewer.")
+        return names
+
+
+def check_header(header: Sequence[str], path: Path) -> list[str]:
+    """Names without spaces around them; every column must have one of its own."""
+    names = [name.strip() for name in header]
+    seen: set[str] = set()
+    for k, name in enumerate(names):
+        if not name:
+            raise TableError(
+                f"{path}: column {k + 1} has no name. Name it, or delete it if it is a row index."
+            )
+        if name in seen:
+            raise TableError(f"{path}: two columns are called {name!r}. Rename one of them.")
+        seen.add(name)
+    return names
+
+
+class Builder:
+    """Turns rows of texts into numbers and codes, one row at a time.
+
+    Parameters
+    ----------
+    request : Request
+    header : names of the file's columns
+    """
+
+    def __init__(self, request: Request, header: Sequence[str]) -> None:
+        self.request, self.path = request, request.path
+        self.names = request.choose(header)
+        place = {name: k for k, name in enumerate(header)}
+        self.where = [place[name] for name in self.names]
+        self.target_at = None if request.target is None else place[request.target]
+        asked = {*self.names, *request.drop, request.target}
+        self.extra = tuple(name for name in header if name not in asked)
+        given = request.categories
+        self.codes: dict[int, dict[str | None, float]] = {}
+        self.forced = set(given if given is not None else request.categorical)
+        for i, name in enumerate(self.names):
+            if name in self.forced:
+                labels: Sequence[str | None] = () if given is None else given[name]
+                self.codes[i] = {label: float(k) for k, label in enumerate(labels)}
+        self.undecided = set(range(len(self.names))) - set(self.codes) if given is None else set()
+        self.cells = array("d")
+        self.labels: list[str] = []
+        self.missing: dict[str, tuple[int, int]] = {}
+        self.unknown: dict[str, int] = {}
+        self.n_rows = 0
+
+    def add(self, row: Sequence[str], line: int) -> None:
+        """One row of texts."""
+        values = None if self.codes else self._plain(row)
+        if values is None:
+            values = [self._cell(i, row[k].strip(), line) for i, k in enumerate(self.where)]
+        self.cells.extend(values)
+        if self.target_at is not None:
+            self.labels.append(self._label(row[self.target_at], line))
+        self.n_rows += 1
+
+    def _plain(self, row: Sequence[str]) -> list[float] | None:
+        """The row when all of it is finite numbers, else None."""
+        try:
+            values = [float(row[k]) for k in self.where]
+        except ValueError:
+            return None
+        # float() reads "1_000" as 1000, but an underscore in a table is an identifier; inf - inf is nan.
+        if not math.isfinite(sum(values)) or any("_" in row[k] for k in self.where):
+            return None
+        self.undecided.clear()
+        return values
+
+    def _cell(self, i: int, text: str, line: int) -> float:
+        if i in self.codes:
+            return self._code(i, text, line)
+        name = self.names[i]
+        if text.lower() in MISSING:
+            count, first = self.missing.get(name, (0, line))
+            self.missing[name] = (count + 1, first)
+            return math.nan
+        if is_number(text):
+            value = float(text)
+            if not math.isfinite(value):
+                raise TableError(
+                    f"{self._place(i, line)}: {text!r} is not finite. Replace it, or delete the row."
+                )
+            self.undecided.discard(i)
+            return value
+        if i not in self.undecided:
+            raise TableError(
+                f"{self._place(i, line)}: {_short(text)} is not a number, while other cells of the column are. Correct "
+                "it, drop the column, or declare the column categorical."
+            )
+        self.undecided.discard(i)
+        self.codes[i] = {}
+        self.missing.pop(name, None)
+        self._recode(i)
+        return self._code(i, text, line)
+
+    def _recode(self, i: int) -> None:
+        """A column that held nothing so far turns out to be of texts: its missing cells become a category."""
+        width = len(self.names)
+        if self.n_rows:
+            self.codes[i][None] = 0.0
+        for row in range(self.n_rows):
+            self.cells[row * width + i] = 0.0
+
+    def _code(self, i: int, text: str, line: int) -> float:
+        codes = self.codes[i]
+        label = None if text.lower() in MISSING else text
+        if label in codes:
+            return codes[label]
+        name = self.names[i]
+        if self.request.categories is not None:
+            self.unknown[name] = self.unknown.get(name, 0) + 1
+            return -1.0
+        if label is not None and name not in self.forced and is_number(label):
+            raise TableError(
+                f"{self._place(i, line)}: {_short(label)} is a number, while other cells of the column are texts. "
+                "Correct the column, drop it, or declare it categorical."
+            )
+        codes[label] = float(len(codes))
+        if len(codes) - (None in codes) > self.request.max_categories:
+            raise TableError(
+                f"{self.path}, column {name!r}: more than {self.request.max_categories} different texts. Drop it if it "
+                "is a name or a free text, or allow more categories."
+            )
+        return codes[label]
+
+    def _label(self, text: str, line: int) -> str:
+        text = text.strip()
+        if text.lower() in MISSING:
+            raise TableError(
+                f"{self.path}, line {line}, target {self.request.target!r}: the value is missing ({text!r}). Fill it "
+                "in or delete the row."
+            )
+        return text
+
+    def _place(self, i: int, line: int) -> str:
+        return f"{self.path}, line {line}, column {self.names[i]!r}"
+
+    def table(self) -> Table:
+        """The table of all rows."""
+        if self.n_rows == 0:
+            raise TableError(f"{self.path}: there is a header but no data row. Add rows below the header.")
+        X = np.frombuffer(self.cells, dtype=np.float64).reshape(self.n_rows, len(self.names)).copy()
+        categories: dict[str, tuple[str | None, ...]] = {}
+        for i, codes in self.codes.items():
+            name = self.names[i]
+            if self.request.categories is not None:
+                categories[name] = tuple(self.request.categories[name])
+                continue
+            labels: list[str | None] = [*sorted(label for label in codes if label is not None)]
+            labels += [None] if None in codes else []
+            order = np.empty(max(len(codes), 1))
+            for k, label in enumerate(labels):
+                order[int(codes[label])] = k
+            X[:, i] = order[X[:, i].astype(int)]
+            categories[name] = tuple(labels)
+        for name, (count, line) in self.missing.items():
+            if count == self.n_rows and self.request.columns is None:
+                raise TableError(
+                    f"{self.path}, column {name!r}: every cell is missing (from line {line} on). Drop the column."
+                )
+        y = None if self.target_at is None else as_target(self.labels)
+        return Table(tuple(self.names), X, y, categories, self.missing, self.unknown, self.extra)
+
+
+def as_target(labels: Sequence[str]) -> np.ndarray:
+    """Integers when every cell is one, else floats when every cell is a number, else strings."""
+    if not all(is_number(text) and math.isfinite(float(text)) for text in labels):
+        return np.array(labels)
+    return whole_if_possible(np.array([float(text) for text in labels]))
+
+
+def whole_if_possible(y: np.ndarray) -> np.ndarray:
+    """The same numbers as integers when they are."""
+    whole = np.all(y == np.round(y)) and np.all(np.abs(y) < 2**53)
+    return y.astype(np.int64) if whole else y
+
+
+def is_number(text: str) -> bool:
+    """Whether a cell reads as a number."""
+    try:
+        float(text)
+    except ValueError:
+        return False
+    return "_" not in text
+
+
+def name_some(names: Sequence[str], most: int = 6) -> str:
+    """A list of names that stays short."""
+    shown = ", ".join(_short(name) for name in names[:most])
+    return shown if len(names) <= most else f"{shown} and {len(names) - most} more"
+
+
+def _short(text: str, most: int = 60) -> str:
+    return repr(text if len(text) <= most else text[: most - 3] + "...")

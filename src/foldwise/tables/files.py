@@ -1,0 +1,212 @@
+"""One function for every format."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from foldwise.tables.codes import (
+    MOST_CATEGORIES,
+    Builder,
+    Request,
+    Table,
+    TableError,
+    check_header,
+    whole_if_possible,
+)
+from foldwise.tables.text import bounded_lines, open_bytes, read_text
+
+__all__ = ["FORMATS", "format_of", "read_table"]
+
+FORMATS = {
+    "csv": (".csv",),
+    "tsv": (".tsv", ".tab"),
+    "parquet": (".parquet", ".pq"),
+    "svmlight": (".svm", ".svmlight", ".libsvm"),
+}
+DENSE_CELLS = 5_000_000
+"""A svmlight file with at most this many cells, zeros included, becomes a dense table."""
+
+
+def format_of(path: str | Path) -> str:
+    """The format that a file's name says, with or without ``.gz``; CSV when it says nothing.
+
+    >>> format_of("a.tsv.gz"), format_of("a.libsvm"), format_of("a.txt")
+    ('tsv', 'svmlight', 'csv')
+    """
+    path = Path(path)
+    suffix = (path.with_suffix("") if path.suffix.lower() == ".gz" else path).suffix.lower()
+    return next((name for name, suffixes in FORMATS.items() if suffix in suffixes), "csv")
+
+
+def read_table(
+    path: str | Path,
+    target: str | None = None,
+    *,
+    columns: Sequence[str] | None = None,
+    drop: Sequence[str] = (),
+    format: str = "auto",
+    categorical: Collection[str] = (),
+    categories: Mapping[str, Sequence[str | None]] | None = None,
+    max_categories: int = MOST_CATEGORIES,
+) -> Table:
+    """Read a table; gzip is recognised.
+
+    Parameters
+    ----------
+    path : str or Path
+        File to read. Text must be UTF-8, or UTF-16 with a byte order mark.
+    target : str, optional
+        Name of the target column; without it no target is read. A svmlight file has its own.
+    columns : sequence of str, optional
+        Features to take, by name and in this order; other columns are ignored, whatever they hold. By default
+        every column but the target and the dropped ones.
+    drop : sequence of str
+        Columns to leave out.
+    format : {"auto", "csv", "tsv", "parquet", "svmlight"}
+        "auto" goes by the name.
+    categorical : collection of str
+        Columns whose numbers are names of categories.
+    categories : mapping, optional
+        The categories of a table read before, for its columns: no column is categorical but these.
+    max_categories : int
+        Refuse a text column with more different texts.
+
+    Returns
+    -------
+    Table
+
+    Raises
+    ------
+    TableError
+        When the file cannot be read, a column is absent, or a column holds numbers and texts.
+
+    Examples
+    --------
+    >>> import tempfile, pathlib
+    >>> path = pathlib.Path(tempfile.mkdtemp()) / "t.csv"
+    >>> _ = path.write_text("a,b,y\\n1,red,no\\n,blue,yes\\n")
+    >>> table = read_table(path, "y")
+    >>> table.X.tolist(), table.y.tolist(), table.categories
+    ([[1.0, 1.0], [nan, 0.0]], ['no', 'yes'], {'b': ('blue', 'red')})
+    """
+    path = Path(path)
+    request = Request(path, target, columns, drop, categorical, categories, max_categories)
+    chosen = format_of(path) if format == "auto" else format
+    if chosen not in FORMATS:
+        raise TableError(f"format {format!r} is unknown. Use one of: auto, {', '.join(FORMATS)}.")
+    if chosen == "parquet":
+        return _read_parquet(request)
+    if chosen == "svmlight":
+        return _read_svmlight(request)
+    return read_text(request, "," if chosen == "csv" else "\t")
+
+
+def _read_parquet(request: Request) -> Table:
+    try:
+        import pyarrow as pa
+        import pyarrow.parquet as pq
+    except ImportError:
+        raise TableError(
+            "Parquet files need the package pyarrow, which is not installed. Run: pip install 'foldwise[parquet]'"
+        ) from None
+    path = request.path
+    try:
+        with open(path, "rb") as raw, pq.ParquetFile(raw) as file:
+            raw_names = file.schema_arrow.names
+            header = check_header(raw_names, path)
+            builder = Builder(request, header)
+            wanted = [*builder.where, *([] if builder.target_at is None else [builder.target_at])]
+            content = file.read(columns=[raw_names[k] for k in wanted])
+    except OSError as error:
+        raise TableError(f"cannot read {path}: {error.strerror or error}. Check the name.") from error
+    except pa.ArrowException as error:
+        raise TableError(
+            f"cannot read {path}: {str(error).splitlines()[0]}. Is it a Parquet file?"
+        ) from error
+    texts = [_texts(content.column(raw_names[k]), header[k], path, pa) for k in wanted]
+    builder.where = list(range(len(builder.names)))
+    builder.target_at = None if request.target is None else len(builder.names)
+    for number, row in enumerate(zip(*texts, strict=True), start=1):
+        builder.add(row, number)
+    return builder.table()
+
+
+def _texts(column: Any, name: str, path: Path, pa: Any) -> list[str]:
+    """The cells of a column as texts that read back as the same numbers."""
+    kind = column.type
+    if pa.types.is_dictionary(kind):
+        column, kind = column.cast(kind.value_type), kind.value_type
+    number = pa.types.is_integer(kind) or pa.types.is_floating(kind) or pa.types.is_decimal(kind)
+    text = pa.types.is_string(kind) or pa.types.is_large_string(kind) or pa.types.is_boolean(kind)
+    if not (number or text or pa.types.is_null(kind)):
+        raise TableError(
+            f"{path}, column {name!r}: values of type {kind} are not supported. Turn them into numbers or texts, or "
+            "drop the column."
+        )
+    return ["" if value is None else str(value) for value in column.to_pylist()]
+
+
+class _Lines:
+    """What scikit-learn's reader wants: something with ``read`` that gives lines."""
+
+    def __init__(self, file: Any, path: Path) -> None:
+        self._lines = bounded_lines(file, path)
+
+    def __iter__(self) -> Any:
+        return self._lines
+
+    def read(self) -> bytes:
+        """Everything that is left."""
+        return b"".join(self._lines)
+
+
+def _read_svmlight(request: Request) -> Table:
+    from sklearn.datasets import load_svmlight_file
+
+    path = request.path
+    if request.drop or request.categorical:
+        raise TableError("the columns of a svmlight file have no names. Leave drop and categorical out.")
+    with open_bytes(path) as raw:
+        try:
+            X, y = load_svmlight_file(_Lines(raw, path), zero_based=True)
+        except TableError:
+            raise
+        except (ValueError, OverflowError, UnicodeError) as error:
+            raise TableError(
+                f"cannot read {path}: {error}. Each line must be: target index:value index:value ..."
+            ) from error
+    X = X.tocsr()
+    if not X.shape[0]:
+        raise TableError(f"{path}: there is no data row. Add lines such as: 1 1:0.5 3:2")
+    if not np.all(np.isfinite(X.data)) or not np.all(np.isfinite(y)):
+        raise TableError(f"{path}: a value is not finite. Replace it, or delete the row.")
+    names = [str(k) for k in range(X.shape[1])]
+    if names and X[:, :1].nnz == 0:
+        X, names = X[:, 1:], names[1:]  # indices that count from one
+    if request.columns is not None:
+        names, X = _pick(request, names, X)
+    if not names:
+        raise TableError(f"{path}: there is no feature. Each line must be: target index:value ...")
+    if X.shape[0] * X.shape[1] <= DENSE_CELLS:
+        X = X.toarray()
+    return Table(tuple(names), X, whole_if_possible(np.asarray(y, float)))
+
+
+def _pick(request: Request, names: list[str], X: Any) -> tuple[list[str], Any]:
+    """The columns that were asked for; those beyond the file's last index are zero."""
+    import scipy.sparse as sp
+
+    wanted = list(request.columns or ())
+    if not all(name.isdigit() for name in wanted):
+        raise TableError(
+            f"{request.path}: the columns of a svmlight file have numbers, and {wanted[0]!r} was asked for. Use a "
+            "table with names."
+        )
+    place = {name: k for k, name in enumerate(names)}
+    width = X.shape[1]
+    padded = sp.hstack([X, sp.csr_matrix((X.shape[0], 1))]).tocsc()
+    return wanted, padded[:, [place.get(name, width) for name in wanted]].tocsr()
