@@ -293,7 +293,7 @@ def test_bounds_are_reported_by_column(regression, tmp_path):
     ("options", "words"),
     [
         (["--target", "nothing"], "no column 'nothing'"),
-        (["--target", "y", "--model", "tree"], "linear, rbf, ard"),
+        (["--target", "y", "--model", "tree"], "linear, box, rbf, ard"),
         (["--target", "y", "--task", "rank"], "regression, classification"),
         (["--target", "y", "--cv", "1"], "at least 2"),
         (["--target", "y", "--nested", "1"], "at least 2"),
@@ -514,6 +514,24 @@ def test_test_rows_from_a_file(tmp_path):
     columns[3] = ["much"] * 30
     write_mixed(test, columns)
     assert "different kinds" in fail("fit", path, "--target", "y", "--test", test, *options)
+
+
+@pytest.mark.parametrize(
+    ("family", "names", "rival"),
+    [("box", {"C", "epsilon", "box"}, "LinearSVR"), ("ard", {"C", "epsilon", "gamma"}, "SVR")],
+)
+def test_families(tmp_path, family, names, rival):
+    path, report = tmp_path / "t.csv", tmp_path / "r.json"
+    data = load_named("diabetes", 60)
+    write_table(path, ["a", "b", "c", "y"], [*data.X[:, 2:5].T, data.y])
+    options = ["--model", family, "--cv", 3, "--compare", "--quiet", "--json", report, "--max-time", 5]
+    run("fit", path, "--target", "y", *options)
+    content = json.loads(report.read_text())
+    assert content["model"] == family
+    assert set(content["params"]) == names
+    assert len(content["params"]["box" if family == "box" else "gamma"]) == 3
+    assert content["comparison"]["model"] == rival
+    assert content["comparison"]["loss"] == "epsilon_insensitive"
 
 
 def test_nested_cross_validation(tmp_path):

@@ -15,7 +15,7 @@ import typer
 
 from foldwise.cli.app import Debug, InputError, app, option, reported, say, writable, write_json
 from foldwise.cli.data import Data, load, nested_splits
-from foldwise.cli.models import WORTH, families, folds, output_names, parse_space, pipeline
+from foldwise.cli.models import WORTH, default_space, families, folds, output_names, parse_space, pipeline
 from foldwise.cli.showing import print_summary
 
 __all__ = ["Fitted", "Settings", "fit", "select", "summarize"]
@@ -64,7 +64,8 @@ def fit(
         str, option(help="regression, classification, or auto: by the target.", metavar="T")
     ] = "auto",
     model: Annotated[
-        str, option(help="linear, rbf, ard (a width per feature), auto: linear or rbf by CV.", metavar="M")
+        str,
+        option(help="linear, box (a limit per weight), rbf, ard (a width per column); auto.", metavar="M"),
     ] = "auto",
     loss: Annotated[
         str | None, option(help="Training loss; the model's own by default.", metavar="L")
@@ -226,7 +227,8 @@ def _run(rows: Data, family: str, settings: Settings, label: str, shares: int) -
     from foldwise.callbacks import ProgressBar
 
     steps = pipeline(rows.before, family, rows.task, settings.loss)
-    bounds = parse_space(settings.space, steps.steps[-1][0])
+    step = steps.steps[-1][0]
+    bounds = parse_space(settings.space, step) or default_space(family, rows.task, step)
     budget = None if settings.max_time is None else settings.max_time / shares
     progress = None
     if not settings.quiet:

@@ -15,6 +15,7 @@ if TYPE_CHECKING:
 __all__ = [
     "FAMILIES",
     "choose_task",
+    "default_space",
     "families",
     "folds",
     "output_names",
@@ -24,7 +25,7 @@ __all__ = [
 ]
 
 TASKS = ("auto", "regression", "classification")
-FAMILIES = ("linear", "rbf", "ard")
+FAMILIES = ("linear", "box", "rbf", "ard")
 MOST_CLASSES = 10
 """``--task auto`` takes whole numbers for classes when there are at most this many."""
 KERNEL_ROWS = 2_000
@@ -123,12 +124,22 @@ def pipeline(before: Any, family: str, task: str, loss: str | None) -> Any:
     from foldwise import RBF, KernelSVC, KernelSVR, LinearSVC, LinearSVR
 
     options = {} if loss is None else {"loss": loss}
-    if family == "linear":
+    if family == "box" and loss is None:
+        options = {"loss": "epsilon_insensitive" if task == "regression" else "hinge"}
+    if family in ("linear", "box"):
         model: Any = (LinearSVR if task == "regression" else LinearSVC)(**options)
     else:
         kernel = RBF(ard=family == "ard")
         model = (KernelSVR if task == "regression" else KernelSVC)(kernel, **options)
     return make_pipeline(clone(before), model)
+
+
+def default_space(family: str, task: str, step: str) -> list[str] | None:
+    """The hyper-parameters to tune where the model's own choice is not meant."""
+    if family != "box":
+        return None
+    names = ["C", "epsilon", "box"] if task == "regression" else ["C", "box"]
+    return [f"{step}__{name}" for name in names]
 
 
 def parse_space(entries: Sequence[str], step: str) -> dict[str, Any] | None:

@@ -28,7 +28,9 @@ def _machine(data: Data, family: str, loss: str | None, seed: int) -> tuple[Any,
     regression = data.task == "regression"
     spread = float(data.train[1].std()) if regression else 1.0
     tube = {"epsilon": (0.0, spread, False, 6)}
-    if family != "linear":
+    if family == "box" and loss is None:
+        loss = "epsilon_insensitive" if regression else "hinge"
+    if family in ("rbf", "ard"):
         width = data.train[0].shape[1]
         last: Any = SVR() if regression else SVC()
         name = "epsilon_insensitive" if regression else "hinge"
