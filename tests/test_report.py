@@ -115,6 +115,22 @@ def test_facts_survive_json(search):
     assert facts["relevance"]["names"][2] == HOSTILE
 
 
+def test_facts_of_the_method_are_shown(search):
+    facts = gather(search)
+    assert "Facts of the method" not in render(facts)
+    facts["result"]["details"] = {
+        "claimed_objective": 1.25,
+        "true_objective": None,
+        "solver": HOSTILE,
+        "ok": True,
+    }
+    text = render(facts)
+    assert "Facts of the method newton." in text
+    assert "claimed objective" in text
+    assert "1.25" in text
+    assert HOSTILE not in text
+
+
 def test_other_facts_are_refused():
     with pytest.raises(ValueError, match="foldwise-report-1"):
         render({"schema": "other"})

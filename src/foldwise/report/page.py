@@ -67,7 +67,7 @@ def render(facts: Mapping[str, Any]) -> str:
     sections = [
         _warnings(facts),
         _section("Selected values", _selected(facts)),
-        _section("What is known about them", _list(certificate(facts["result"]))),
+        _section("What is known about them", _list(certificate(facts["result"])) + _details(facts["result"])),
         _section("Compared with other searches", _comparison(facts["comparison"])),
         _section("Course of the search", _course(facts)),
         _section("Folds", _folds(facts)),
@@ -136,6 +136,19 @@ def _selected(facts: Mapping[str, Any]) -> str:
         words = ", ".join(f"{name} = {number(value)}" for name, value in scalars.items())
         body += f"<p>The final model is fitted to all rows with {escape(words)}.</p>"
     return body
+
+
+def _details(result: Mapping[str, Any]) -> str:
+    """What the method alone knows about its end, as a table."""
+    facts = result.get("details") or {}
+    rows = [{"fact": name.replace("_", " "), "value": _shown(value)} for name, value in facts.items()]
+    return _table(rows, f"Facts of the method {result['method']}.") if rows else ""
+
+
+def _shown(value: Any) -> str:
+    if isinstance(value, bool) or value is None:
+        return {True: "yes", False: "no"}.get(value, "–")
+    return number(value) if isinstance(value, float) else str(value)
 
 
 def _comparison(rows: Sequence[Mapping[str, Any]]) -> str:
