@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from foldwise.version import __version__
 
 if TYPE_CHECKING:
-    from foldwise.estimators import KernelSVC, KernelSVR, LinearSVC, LinearSVR
+    from foldwise.estimators import KernelSVC, KernelSVR, LinearSVC, LinearSVR, SemiparametricSVR
     from foldwise.kernels import RBF, AdditiveChi2, ExpChi2, Linear, Polynomial, Precomputed, Sum
     from foldwise.losses import (
         Absolute,
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from foldwise.space import Lin, Log
 
 _HOMES = {
-    "estimators": ("KernelSVC", "KernelSVR", "LinearSVC", "LinearSVR"),
+    "estimators": ("KernelSVC", "KernelSVR", "LinearSVC", "LinearSVR", "SemiparametricSVR"),
     "kernels": ("RBF", "AdditiveChi2", "ExpChi2", "Linear", "Polynomial", "Precomputed", "Sum"),
     "losses": (
         "Absolute",
@@ -77,6 +77,7 @@ __all__ = [
     "Precomputed",
     "QuarticHinge",
     "Result",
+    "SemiparametricSVR",
     "SmoothMisclassification",
     "Squared",
     "SquaredEpsilonInsensitive",

@@ -22,9 +22,10 @@ from foldwise.models.kernel import kernel_dimension, kernel_start, slot_sizes, t
 from foldwise.models.linear import default_dimension
 from foldwise.optimizers.starts import default_starts
 from foldwise.problems.assemble import Rows, assemble, make_space
-from foldwise.problems.assemble_kernel import KernelModel, assemble_kernel
+from foldwise.problems.assemble_kernel import KernelModel, SemiparametricModel, assemble_kernel
 from foldwise.problems.gram import choose_landmarks
 from foldwise.problems.parameters import BOX
+from foldwise.solvers.bordered import ExactSemiparametric
 from foldwise.space import Dimension, Space, as_dimension
 
 __all__ = ["Program", "build_program", "training_mass"]

@@ -2,5 +2,6 @@
 
 from foldwise.estimators.kernel import KernelSVC, KernelSVR
 from foldwise.estimators.linear import LinearSVC, LinearSVR
+from foldwise.estimators.semiparametric import SemiparametricSVR
 
-__all__ = ["KernelSVC", "KernelSVR", "LinearSVC", "LinearSVR"]
+__all__ = ["KernelSVC", "KernelSVR", "LinearSVC", "LinearSVR", "SemiparametricSVR"]

@@ -13,8 +13,8 @@ from foldwise.models.tunable import Tunable
 __all__ = ["SUPPORTED", "Tunable", "describe"]
 
 SUPPORTED = (
-    "foldwise.LinearSVC, LinearSVR, KernelSVC, KernelSVR, and scikit-learn's SVC, SVR, KernelRidge, "
-    "LinearSVC (loss='squared_hinge'), LinearSVR (loss='squared_epsilon_insensitive'), Ridge, "
+    "foldwise.LinearSVC, LinearSVR, KernelSVC, KernelSVR, SemiparametricSVR, and scikit-learn's SVC, SVR, "
+    "KernelRidge, LinearSVC (loss='squared_hinge'), LinearSVR (loss='squared_epsilon_insensitive'), Ridge, "
     "LogisticRegression (two classes), alone or as the last step of a Pipeline"
 )
 

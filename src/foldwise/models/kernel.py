@@ -9,7 +9,7 @@ import numpy as np
 from sklearn.kernel_ridge import KernelRidge
 from sklearn.svm import SVC, SVR
 
-from foldwise.estimators import KernelSVC, KernelSVR
+from foldwise.estimators import KernelSVC, KernelSVR, SemiparametricSVR
 from foldwise.estimators.encoding import encode_class_weight
 from foldwise.estimators.kernel import as_kernel
 from foldwise.kernels import RBF, Kernel, Linear, Polynomial, Precomputed, Sum
@@ -185,6 +185,7 @@ def _kernel_ridge(last, prefix, steps) -> Tunable:
 BUILDERS: dict[type, Callable[[Any, str, Any], Tunable]] = {
     KernelSVC: _ours("classification"),
     KernelSVR: _ours("regression"),
+    SemiparametricSVR: _ours("regression"),
     SVC: _svc,
     SVR: _svr,
     KernelRidge: _kernel_ridge,

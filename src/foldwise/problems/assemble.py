@@ -67,7 +67,7 @@ class LinearModel:
 
 @dataclass(frozen=True, eq=False)
 class Rows:
-    """What is known about the rows beside X: targets, weights, groups of samples, classes."""
+    """What is known about the rows beside X: targets, weights, groups of samples, classes, columns of a basis."""
 
     Y: np.ndarray
     weight: np.ndarray | None = None
@@ -75,6 +75,7 @@ class Rows:
     group_labels: Sequence[Any] = ()
     label: np.ndarray | None = None
     class_labels: Sequence[Any] = ()
+    basis: np.ndarray | None = None
 
     def take(self, index: np.ndarray) -> Rows:
         """These rows only."""
@@ -89,6 +90,7 @@ class Rows:
             self.group_labels,
             pick(self.label),
             self.class_labels,
+            pick(self.basis),
         )
 
 

@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 
+from foldwise.basis import as_basis, columns, framed, independent, with_constant
 from foldwise.kernels import Kernel
 from foldwise.losses import Loss
 from foldwise.problems.assemble import Role, Rows, build_parameters, make_cells
@@ -16,9 +17,10 @@ from foldwise.problems.dual import DualProblem
 from foldwise.problems.folds import Folds
 from foldwise.problems.gram import DenseGram, LandmarkGram
 from foldwise.problems.kernel import KernelProblem
+from foldwise.problems.semiparametric import SemiparametricProblem
 from foldwise.space import Dimension, Space
 
-__all__ = ["KernelModel", "assemble_kernel", "kernel_slots", "one_vs_one"]
+__all__ = ["KernelModel", "SemiparametricModel", "assemble_kernel", "kernel_slots", "one_vs_one"]
 
 
 @dataclass(frozen=True)
@@ -48,6 +50,37 @@ class KernelModel:
     class_weight_rule: str = "row"
     multiclass: str = "ovr"
     memory_limit: float = 8e9
+
+
+@dataclass(frozen=True)
+class SemiparametricModel(KernelModel):
+    """A kernel model with columns that are not penalised in place of the intercept.
+
+    Parameters
+    ----------
+    basis : what :func:`foldwise.basis.as_basis` takes
+        A transformer is fitted to the training rows of every split. The columns of an array are in ``Rows.basis``.
+    names : sequence of str, optional
+        Names of the columns of X, where the basis is given a data frame.
+    """
+
+    basis: Any = None
+    names: Any = None
+
+    def psi(self, X: np.ndarray, rows: Rows, train: np.ndarray, others: np.ndarray) -> np.ndarray:
+        """The basis, fitted to the training rows, on these and the other rows; zero elsewhere. Shape (n, K)."""
+        basis = as_basis(self.basis)
+        out = rows.basis
+        if not isinstance(basis, np.ndarray):
+            basis.fit(framed(X[train], self.names))
+            used = np.concatenate([train, others])
+            found = columns(basis, framed(X[used], self.names))
+            out = np.zeros((len(X), found.shape[1]))
+            out[used] = found
+        assert out is not None
+        if self.fit_intercept and with_constant(out, train):
+            out = np.column_stack([out, np.ones(len(out))])
+        return out
 
 
 def kernel_slots(model: KernelModel, d: int) -> dict[str, slice]:
@@ -96,8 +129,16 @@ def assemble_kernel(
     K, T = len(Y), folds.n_splits
     parameters = build_parameters(model, stored, folds, cells, dimensions, space, (K, T, 0, slots))
     part = model.kernel.reordered(X, order)
+    if isinstance(model, SemiparametricModel):
+        weight, own = stored.weight, []
+        for train, validation in splits:
+            Psi = model.psi(X, rows, train, validation)
+            heavy = train if rows.weight is None else train[rows.weight[train] > 0]
+            own.append((Psi @ independent(Psi[heavy]))[order])
+        gram: Any = DenseGram(model.kernel.pairs(part))
+        return SemiparametricProblem(gram, Y, folds, model.loss, parameters, own, weight, n_total)
     form = DualProblem if model.loss.polyhedral else KernelProblem
-    gram: Any = (
+    gram = (
         DenseGram(model.kernel.pairs(part)) if landmarks is None else landmark_gram(model, X, part, landmarks)
     )
     return form(gram, Y, folds, model.loss, parameters, model.fit_intercept, stored.weight, n_total, present)
