@@ -1,7 +1,8 @@
 """Basis functions of a semiparametric model: what a user may write, and the columns that it stands for.
 
 A basis is a scikit-learn transformer, or is made one by :func:`as_basis`. Its columns ``Psi`` may depend on one another;
-a training problem sees independent ones, ``Q = Psi T`` with ``Q'Q = n I`` on its training rows (:func:`independent`).
+a training problem sees independent ones, ``Q = Psi T`` with ``Q'Q = n I`` on its
+training rows (:func:`independent`).
 """
 
 from __future__ import annotations
@@ -169,17 +170,18 @@ def with_constant(Psi: np.ndarray, train: Any) -> bool:
     return bool(np.linalg.norm(ones - Q @ (Q.T @ ones) / len(part)) > 1e-7 * np.sqrt(len(part)))
 
 
-def independent(Psi: np.ndarray) -> np.ndarray:
-    """``T`` (K, rank) such that ``Q = Psi T`` has ``Q'Q = n I``.
+def independent(Psi: np.ndarray, weight: np.ndarray | None = None) -> np.ndarray:
+    """``T`` (K, rank) such that ``Q = Psi T`` has ``Q'VQ = I``, ``V`` the rows' shares of the weight.
 
-    ``beta = T q`` is, of all coefficients that give ``Q q`` on these rows, the one with the smallest norm, columns
-    counted at unit root mean square.
+    ``beta = T q`` is, of all coefficients that give ``Q q`` on rows of positive weight, the one with the smallest norm,
+    columns counted at unit (weighted) root mean square.
     """
-    n = max(len(Psi), 1)
-    scale = np.sqrt(np.einsum("ij,ij->j", Psi, Psi) / n)
+    share = np.full(len(Psi), 1.0 / max(len(Psi), 1)) if weight is None else weight / weight.sum()
+    rows = Psi * np.sqrt(share)[:, None]
+    scale = np.sqrt(np.einsum("ij,ij->j", rows, rows))
     scale = np.where(scale > 0, scale, 1.0)
     if not Psi.size:
         return np.zeros((Psi.shape[1], 0))
-    _, size, Vt = np.linalg.svd(Psi / scale, full_matrices=False)
+    _, size, Vt = np.linalg.svd(rows / scale, full_matrices=False)
     keep = size > RANK_TOL * max(float(size[0]), np.finfo(float).tiny)
-    return (Vt[keep].T * (np.sqrt(n) / size[keep])) / scale[:, None]
+    return (Vt[keep].T / size[keep]) / scale[:, None]

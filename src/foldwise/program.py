@@ -12,6 +12,7 @@ from sklearn.base import clone
 from sklearn.utils import _safe_indexing
 from sklearn.utils.validation import check_array
 
+from foldwise.basis import framed
 from foldwise.bilevel import Bilevel
 from foldwise.design import is_wide
 from foldwise.estimators.kernel import kernel_solver
@@ -94,14 +95,20 @@ def build_program(
     how = tunable.standardize()
     probe = tunable.build(classes, _width(X))
     kernel = isinstance(probe, KernelModel)
+    semiparametric = isinstance(probe, SemiparametricModel)
+    if isinstance(probe, SemiparametricModel):
+        rows = probe.with_basis(rows)
     if isinstance(how, tuple) and (kernel or sp.issparse(X) or (how[0] and not probe.fit_intercept)):
         how = "general"  # the shortcut for a StandardScaler needs dense rows and a linear model with an intercept
-    folds = None
+    folds, frames = None, feature_names
     if how == "general":
-        folds, feature_names = _transform(tunable, X, rows, splits)
+        frame = framed(X, feature_names) if isinstance(X, np.ndarray) and semiparametric else X
+        folds, feature_names, frames = _transform(tunable, frame, rows, splits)
     first = X if folds is None else folds[0][0]
     d = first.shape[1]
     model = tunable.build(classes, d) if d != _width(X) else probe
+    if isinstance(model, SemiparametricModel):
+        model = replace(model, names=frames)
     dimensions = _dimensions(tunable, model, first, rows, splits, how, spec)
     names = (
         feature_names
@@ -120,7 +127,8 @@ def build_program(
             )
         problems = _kernel_problems(model, X, rows, splits, folds, space, dims, marks)
         prior = _spread_penalty(space, dims, len(rows.Y[0]), shrinkage)
-        return Bilevel(problems, criterion, space, kernel_solver(model.loss, 1e-7, 100), prior)
+        solver: Any = ExactSemiparametric() if semiparametric else kernel_solver(model.loss, 1e-7, 100)
+        return Bilevel(problems, criterion, space, solver, prior)
 
     program = Program(bilevel(dimensions, marks), model, first)
     if marks is not None:
@@ -288,8 +296,11 @@ def _check_sides(dimensions: Mapping[str, Dimension], model: Any) -> None:
         )
 
 
-def _transform(tunable: Tunable, X, rows: Rows, splits: Splits) -> tuple[list, Any]:
-    """The earlier steps fitted on each split's training rows and applied to all its rows; the columns' names."""
+def _transform(tunable: Tunable, X, rows: Rows, splits: Splits) -> tuple[list, Any, Any]:
+    """The earlier steps fitted on each split's training rows and applied to all its rows; the columns' names.
+
+    The names come twice, the second time only where the steps give data frames.
+    """
     y = rows.Y[0] if rows.label is None else np.asarray(rows.class_labels)[rows.label]
     out = []
     for train, validation in splits:
@@ -311,9 +322,10 @@ def _transform(tunable: Tunable, X, rows: Rows, splits: Splits) -> tuple[list, A
             f"the pipeline gives {sorted(widths)} columns in different folds; it must give the same"
         )
     try:
-        return out, steps.get_feature_names_out()
+        names = steps.get_feature_names_out()
     except (AttributeError, ValueError):  # a step that does not name its columns
-        return out, None
+        names = None
+    return out, names, [str(name) for name in head.columns] if hasattr(head, "columns") else None
 
 
 def training_mass(rows: Rows, splits: Splits) -> float:

@@ -183,7 +183,7 @@ class SemiparametricSVR(CallbackSupportMixin, RegressorMixin, BaseEstimator):
         used = weight > 0
         if not used.any():
             raise ValueError("every sample weight is 0; give some rows a positive one")
-        T = independent(Psi[used])
+        T = independent(Psi, weight)
         # 2. The dual with K equality constraints.
         found = solve(
             columns_of(kernel, X),

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import combinations
 from typing import Any
 
@@ -66,6 +66,15 @@ class SemiparametricModel(KernelModel):
 
     basis: Any = None
     names: Any = None
+
+    def with_basis(self, rows: Rows) -> Rows:
+        """The rows with the columns of a basis that is an array."""
+        basis, n = as_basis(self.basis), rows.Y.shape[1]
+        if not isinstance(basis, np.ndarray):
+            return rows
+        if len(basis) != n:
+            raise ValueError(f"the array in basis has {len(basis)} rows and X has {n}; they must be equal")
+        return replace(rows, basis=basis)
 
     def psi(self, X: np.ndarray, rows: Rows, train: np.ndarray, others: np.ndarray) -> np.ndarray:
         """The basis, fitted to the training rows, on these and the other rows; zero elsewhere. Shape (n, K)."""
@@ -130,13 +139,13 @@ def assemble_kernel(
     parameters = build_parameters(model, stored, folds, cells, dimensions, space, (K, T, 0, slots))
     part = model.kernel.reordered(X, order)
     if isinstance(model, SemiparametricModel):
-        weight, own = stored.weight, []
+        own = []
         for train, validation in splits:
             Psi = model.psi(X, rows, train, validation)
-            heavy = train if rows.weight is None else train[rows.weight[train] > 0]
-            own.append((Psi @ independent(Psi[heavy]))[order])
+            weight = None if rows.weight is None else rows.weight[train]
+            own.append((Psi @ independent(Psi[train], weight))[order])
         gram: Any = DenseGram(model.kernel.pairs(part))
-        return SemiparametricProblem(gram, Y, folds, model.loss, parameters, own, weight, n_total)
+        return SemiparametricProblem(gram, Y, folds, model.loss, parameters, own, stored.weight, n_total)
     form = DualProblem if model.loss.polyhedral else KernelProblem
     gram = (
         DenseGram(model.kernel.pairs(part)) if landmarks is None else landmark_gram(model, X, part, landmarks)
