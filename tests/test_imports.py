@@ -14,7 +14,18 @@ ROOT = Path(__file__).resolve().parents[1] / "src" / "foldwise"
 
 # From the ground up: a module may import from its own layer or a lower one. A name stands for a module or a folder.
 LAYERS = [
-    {"version", "basis", "losses", "penalties", "kernels", "design", "space", "result", "callbacks", "journal"},
+    {
+        "version",
+        "basis",
+        "losses",
+        "penalties",
+        "kernels",
+        "design",
+        "space",
+        "result",
+        "callbacks",
+        "journal",
+    },
     {"problems"},
     {"solvers", "hypergradient"},
     {"bilevel"},

@@ -1,13 +1,13 @@
 """Basis functions of a semiparametric model: what a user may write, and the columns that it stands for.
 
-A basis is a scikit-learn transformer, or is made one by :func:`as_basis`. Its columns ``Psi`` may depend on one another;
-a training problem sees independent ones, ``Q = Psi T`` with ``Q'Q = n I`` on its
-training rows (:func:`independent`).
+A basis is a scikit-learn transformer, or is made one by :func:`as_basis`. Its columns ``Psi`` may depend on one
+another; a training problem sees independent ones, ``Q = Psi T``, orthogonal on its training rows (:func:`independent`).
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -25,9 +25,9 @@ class BasisFunctions(TransformerMixin, BaseEstimator):
     Parameters
     ----------
     functions : sequence or mapping
-        Each entry is a callable of ``X`` that returns one column (n,) or several (n, k), a pair ``(name, callable)``, or
-        a column of ``X`` by number or name. A mapping goes from name to callable. Callables get a data frame where the
-        model was given one.
+        Each entry is a callable of ``X`` that returns one column (n,) or several (n, k), a pair ``(name, callable)``,
+        or a column of ``X`` by number or name. A mapping goes from name to callable. Callables get a data frame where
+        the model was given one.
 
     Examples
     --------
@@ -51,11 +51,11 @@ class BasisFunctions(TransformerMixin, BaseEstimator):
                 out.append((f"psi{k}" if name == "<lambda>" else name, entry))
             elif isinstance(entry, (int, np.integer, str)) and not isinstance(entry, bool):
                 number = _column_number(entry, X)
-                out.append((_column_names(X)[number], lambda rows, j=number: np.asarray(rows)[:, j]))
+                out.append((_column_names(X)[number], partial(_column, number)))
             else:
                 raise ValueError(
-                    f"entry {k} of the basis is {entry!r}; use a callable, a pair (name, callable), or a column of X by "
-                    "number or name"
+                    f"entry {k} of the basis is {entry!r}; use a callable, a pair (name, callable), or a column of X "
+                    "by number or name"
                 )
         return out
 
@@ -88,6 +88,10 @@ class BasisFunctions(TransformerMixin, BaseEstimator):
     def get_feature_names_out(self, input_features=None):
         """Names of the columns."""
         return np.asarray(self.names_, dtype=object)
+
+
+def _column(number: int, X: Any) -> np.ndarray:
+    return np.asarray(X)[:, number]
 
 
 def _numbered(name: str, width: int) -> list[str]:

@@ -32,9 +32,9 @@ __all__ = ["BorderedSystem", "Centre", "SemiparametricProblem", "centre", "spans
 class BorderedSystem:
     """``K v = r + Q b`` and ``Q'v = total`` for ``v`` in the range of ``B``: the first one in the sense of ``B'``.
 
-    ``B`` is the identity when all rows are free. Pinned rows only move together, as their ``null`` says. ``B'KB`` may be
-    singular where the bordered system is not, so ``B'KB + s GG'`` with ``G = B'Q`` is factored instead: ``G'w`` is known,
-    and the new term only moves ``b`` by ``s total``.
+    ``B`` is the identity when all rows are free. Pinned rows only move together, as their ``null`` says. ``B'KB`` may
+    be singular where the bordered system is not, so ``B'KB + s GG'`` with ``G = B'Q`` is factored instead: ``G'w`` is
+    known, and the new term only moves ``b`` by ``s total``.
     """
 
     rows: np.ndarray
@@ -47,7 +47,9 @@ class BorderedSystem:
     slope: np.ndarray | None = None
 
     @classmethod
-    def build(cls, K: np.ndarray, free: np.ndarray, Q: np.ndarray, pins: Centre | None = None) -> BorderedSystem:
+    def build(
+        cls, K: np.ndarray, free: np.ndarray, Q: np.ndarray, pins: Centre | None = None
+    ) -> BorderedSystem:
         """Factor the system of these rows; dependent ones get a vanishing ridge."""
         rows, B, slope = free, None, None
         if pins is not None:
@@ -322,7 +324,10 @@ class SemiparametricProblem(DualProblem):
             rows = np.flatnonzero(free[m])
             moves = -v[: len(rows)]
             if direct is not None:
-                moves = moves - point.alpha[m, rows, None] * self.by_row(par.d_log_c)[m if len(par.d_log_c) > 1 else 0]
+                moves = (
+                    moves
+                    - point.alpha[m, rows, None] * self.by_row(par.d_log_c)[m if len(par.d_log_c) > 1 else 0]
+                )
             out[m, n + self.n_free + rows] = moves / c[m, rows, None]
         return out
 

@@ -12,7 +12,7 @@ from foldwise.problems.gram import submatrix
 from foldwise.problems.kernel import KernelPoint
 from foldwise.problems.semiparametric import BorderedSystem, SemiparametricProblem, centre, spans
 
-__all__ = ["ExactSemiparametric", "Finished", "finish"]
+__all__ = ["ExactSemiparametric", "Finished", "finish", "nearby"]
 
 
 @dataclass(frozen=True, eq=False)
@@ -38,10 +38,11 @@ def finish(
 ) -> Finished:
     """Minimise ``1/2 alpha'K alpha - alpha'y + tube |alpha|_1`` with ``|alpha_j| <= c_j`` and ``Q' alpha = 0``.
 
-    As :func:`foldwise.solvers.active_set.finish`, with any number of columns in place of an intercept: each round solves
-    for the free rows and the columns' coefficients and goes there, or as far as the first bound; when no bound is in
-    the way, rows on the wrong side of their kink are let go. Where the free rows do not determine the coefficients
-    these go to the centre of where they may be; when there is no such place, the rows that rule it out are let go.
+    As :func:`foldwise.solvers.active_set.finish`, with any number of columns in place of an intercept: each round
+    solves for the free rows and the columns' coefficients and goes there, or as far as the first bound; when no bound
+    is in the way, rows on the wrong side of their kink are let go. Where the free rows do not determine the
+    coefficients these go to the centre of where they may be; when there is no such place, the rows that rule it out are
+    let go.
 
     Parameters
     ----------
@@ -116,7 +117,9 @@ def finish(
         loose = ~free & (wrong > max(tol, 0.1 * gap))
         if not loose.any():
             break
-        together = np.zeros(len(y), dtype=bool) if held is None else loose & np.isin(np.arange(len(y)), held.rows)
+        together = (
+            np.zeros(len(y), dtype=bool) if held is None else loose & np.isin(np.arange(len(y)), held.rows)
+        )
         if together.any():
             # Just those that rule a centre out: they can move together without breaking the equalities.
             loose = together
@@ -153,6 +156,20 @@ def _reach(a: np.ndarray, step: np.ndarray, c: np.ndarray) -> tuple[float, np.nd
     return (1.0, np.zeros(len(a), dtype=bool)) if t >= 1.0 else (max(t, 0.0), room <= max(t, 0.0))
 
 
+def nearby(
+    K: np.ndarray, y: np.ndarray, tube: Any, c: np.ndarray, Q: np.ndarray, tol: float = 1e-3
+) -> np.ndarray:
+    """``alpha`` from the fast solver at ``tol``, in units of the targets' deviation: a start for :func:`finish`.
+
+    Where the fast solver creeps it is left early, since what follows does not depend on it.
+    """
+    from foldwise.kernels import Precomputed
+    from foldwise.solvers.semiparametric import columns_of, solve
+
+    tol = tol * max(float(np.std(y)), np.finfo(float).tiny)
+    return solve(columns_of(Precomputed(), K), Q, y, c, tube, tol=tol, max_iter=3).delta
+
+
 @dataclass(frozen=True)
 class ExactSemiparametric:
     """Every task of a semiparametric problem, exact to rounding.
@@ -170,7 +187,7 @@ class ExactSemiparametric:
     def solve(self, problem: SemiparametricProblem, theta: np.ndarray, W: np.ndarray) -> KernelPoint:
         """Solve every task at ``theta``; ``W`` is a former point's, or a prediction."""
         par = problem.parameters(theta)
-        K, c, tube = problem.gram(theta, par).K, problem.strength(par), problem.tube(par)
+        K, c, tube = problem.gram(theta, par).K, problem.strength(par), problem.by_row(par.epsilon)
         M, n = problem.n_tasks, problem.n_rows
         alpha, q = np.zeros((M, n)), np.zeros((M, problem.n_free))
         converged, rounds = np.ones(M, dtype=bool), 0
@@ -181,18 +198,10 @@ class ExactSemiparametric:
             own = submatrix(K, rows)
             start = np.clip(W[m, n + problem.n_free :][rows], -1.0, 1.0) * c[m, rows]
             if not start.any():
-                start = self._fast(own, Q, y, c[m, rows], width)
+                start = nearby(own, y, width, c[m, rows], Q, self.tol)
             done = finish(own, y, width, c[m, rows], start, Q)
             alpha[m, rows], q[m, : Q.shape[1]] = done.alpha, done.q
             scale = max(float(np.std(y)), 1e-3 * float(np.abs(y).max()))
             converged[m] = done.gap <= 1e-6 * scale
             rounds += done.rounds
         return problem.point(theta, par, alpha, q, converged, rounds)
-
-    def _fast(self, K, Q, y, c, width) -> np.ndarray:
-        """A start from the fast solver, whose answer is nearly right everywhere."""
-        from foldwise.kernels import Precomputed
-        from foldwise.solvers.semiparametric import columns_of, solve
-
-        tol = self.tol * max(float(np.std(y)), np.finfo(float).tiny)
-        return solve(columns_of(Precomputed(), K), Q, y, c, width, tol=tol).delta
