@@ -56,6 +56,7 @@ class ProgressBar:
         self._spinner: Any = None
         self._cell: Any = None
         self._held_back: Any = None
+        self._best: Any = None
         self._last_line = -math.inf
 
     def __enter__(self) -> ProgressBar:
@@ -114,13 +115,22 @@ class ProgressBar:
         place = f"{record.evaluation + 1}" + (f", start {record.start + 1}" if record.start else "")
         rows = {self.title or "search": f"evaluation {place} {record.note}".rstrip()}
         rows["objective"] = f"{record.objective:.6g}, best {record.best:.6g}"
-        if record.gradient_norm is not None and math.isfinite(record.gradient_norm):
-            rows["gradient"] = f"norm {record.gradient_norm:.2g}"
+        rows["gradient"] = self._gradient(record)
         rows["values"] = format_params(record.params)
         rows["time"] = f"{record.elapsed:.1f} s" + self._limit()
         for name, text in rows.items():
             grid.add_row(Text(name), Text(text))
         return grid
+
+    def _gradient(self, record: Any) -> str:
+        """Norm at this point or, since methods differentiate a point only after they have looked at it, at the best."""
+        norms = [(record, ""), (self._best, " at the best point before")]
+        if record.objective <= record.best:
+            self._best = record
+        for one, where in norms:
+            if one is not None and one.gradient_norm is not None and math.isfinite(one.gradient_norm):
+                return f"norm {one.gradient_norm:.2g}{where}"
+        return "not known yet"
 
     def _limit(self) -> str:
         return "" if self.budget is None else f" of {self.budget:g} s"
