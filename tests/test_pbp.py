@@ -22,7 +22,7 @@ from foldwise.losses import (
     SquaredEpsilonInsensitive,
     SquaredHinge,
 )
-from foldwise.optimizers import PenalizedBilevel, TrustRegionNewton
+from foldwise.optimizers import Minimizer, PenalizedBilevel, Rescued, TrustRegionNewton
 from foldwise.optimizers.base import run
 from foldwise.optimizers.pbp import proximity
 from foldwise.optimizers.pbp.penalised import Penalised
@@ -586,3 +586,41 @@ def test_a_resumed_search_gives_the_same_bits(tmp_path):
     assert again.n_resumed_ > 5
     assert again.result_.theta == whole.result_.theta
     assert again.result_.details == whole.result_.details
+
+
+# The rescue of an implicit method.
+
+
+class Stuck(Minimizer):
+    """Evaluates its start and gives up there."""
+
+    name = "stuck"
+
+    def iterate(self, trace, theta):
+        trace.evaluate(theta, order=1)
+        return Status.STALLED
+
+
+def test_a_method_that_is_stuck_is_rescued():
+    bilevel, theta = small_bilevel(SquaredEpsilonInsensitive(), Squared(), TUBES, n=150)
+    result = run(Rescued(Stuck()), bilevel, theta)
+    assert result.details["rescued_from"] == result.objective_start
+    assert result.objective < 0.999 * result.objective_start
+    assert result.status is Status.STALLED
+    newton = run(TrustRegionNewton(), bilevel, theta)
+    both = run(Rescued(TrustRegionNewton(), always=True), bilevel, theta)
+    assert both.objective <= newton.objective
+
+
+def test_a_method_that_converged_is_left_alone():
+    bilevel, theta = small_bilevel(Squared(), Squared())
+    alone, rescued = (run(m, bilevel, theta) for m in (TrustRegionNewton(), Rescued(TrustRegionNewton())))
+    assert alone.status is Status.CONVERGED
+    assert rescued.theta == alone.theta
+    assert rescued.details == {}
+
+
+def test_a_rescued_method_serves_a_search():
+    X, y = load_diabetes(return_X_y=True)
+    search = BilevelSearchCV(LinearSVR(), method=Rescued(Stuck()), refit=False).fit(X, y)
+    assert search.result_.objective < search.result_.objective_start

@@ -5,6 +5,7 @@ from foldwise.optimizers.newton import TrustRegionNewton
 from foldwise.optimizers.pbp import PenalizedBilevel
 from foldwise.optimizers.plans import Grid, Random
 from foldwise.optimizers.quasi_newton import Bfgs, LBfgsB, Rprop
+from foldwise.optimizers.rescue import Rescued
 
 METHODS = {
     "newton": TrustRegionNewton,
@@ -24,6 +25,7 @@ __all__ = [
     "Minimizer",
     "PenalizedBilevel",
     "Random",
+    "Rescued",
     "Rprop",
     "Trace",
     "TrustRegionNewton",

@@ -1,0 +1,68 @@
+"""An implicit method whose stops at kinks are taken over by penalised bilevel programming."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from foldwise.optimizers.base import Minimizer, Trace
+from foldwise.optimizers.newton import TrustRegionNewton
+from foldwise.optimizers.pbp import PenalizedBilevel
+from foldwise.result import Status
+
+__all__ = ["Rescued"]
+
+
+def _near() -> PenalizedBilevel:
+    """Settings for a start that is nearly a minimum: a large first penalty, no closing of tubes."""
+    return PenalizedBilevel(two_stage=False, slack=1e-4, max_iter=20)
+
+
+@dataclass(frozen=True)
+class Rescued(Minimizer):
+    """A method and, where it ends without convergence, PBP from its best point and the method once more.
+
+    An implicit method takes one element of the subdifferential where rows sit on the tube, and may find no descent
+    along it although there is some. PBP chooses the element of greatest descent; moore2011 leaves the combination to
+    future work. How much it gains is in the documentation of PBP: little, so no method does it by default.
+
+    Parameters
+    ----------
+    method : Minimizer
+    pbp : PenalizedBilevel
+    always : bool
+        Also after the method has converged.
+
+    Examples
+    --------
+    >>> from foldwise.losses import Squared, SquaredEpsilonInsensitive
+    >>> from foldwise.optimizers import Bfgs
+    >>> from foldwise.testing import small_bilevel
+    >>> bilevel, theta = small_bilevel(SquaredEpsilonInsensitive(0.3), Squared())
+    >>> short = Bfgs(tol1=0.0, tol2=0.0, max_iter=1)
+    >>> alone = short.minimize(bilevel, theta)
+    >>> Rescued(short).minimize(bilevel, theta).objective < alone.objective
+    True
+    """
+
+    method: Minimizer = field(default_factory=TrustRegionNewton)
+    pbp: PenalizedBilevel = field(default_factory=_near)
+    always: bool = False
+
+    name = "rescued"
+
+    def feasible(self, space, theta: np.ndarray) -> np.ndarray:
+        """The point near ``theta`` that the method may start from."""
+        return self.method.feasible(space, theta)
+
+    def iterate(self, trace: Trace, theta: np.ndarray) -> Status:
+        """Run from ``theta``."""
+        status = self.method.iterate(trace, theta)
+        if trace.best is None or (status not in (Status.STALLED, Status.MAX_ITER) and not self.always):
+            return status
+        before = trace.best.objective
+        self.pbp.iterate(trace, trace.best.theta)
+        after = trace.best.objective
+        trace.details["rescued_from"] = before
+        return self.method.iterate(trace, trace.best.theta) if after < before else status
