@@ -15,6 +15,8 @@ SCRIPTS: dict[str, dict[str, tuple[str, str]]] = {
     "moore2011": {
         "table3": ("papers.moore2011.tables", "table3"),
         "table4": ("papers.moore2011.tables", "table4"),
+        "figure4": ("papers.moore2011.small", "figure4"),
+        "figure5": ("papers.moore2011.small", "figure5"),
         "figure6": ("papers.moore2011.figures", "figure6"),
         "figure7": ("papers.moore2011.figures", "figure7"),
         "figure8": ("papers.moore2011.figures", "figure8"),

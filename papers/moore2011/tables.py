@@ -19,7 +19,7 @@ import numpy as np
 
 from papers import frame
 from papers.moore2011 import substitutes
-from papers.moore2011.methods import IMPGRAD, METHODS, MODELS, NEWTON, Outcome, try_method
+from papers.moore2011.methods import IMPGRAD, METHODS, MODELS, NEWTON, PBP, Outcome, try_method
 
 __all__ = ["outcomes", "statement", "summary", "table3", "table4"]
 
@@ -71,7 +71,7 @@ def summary(table: str, runs: list[Outcome]) -> list[dict[str, Any]]:
         row["ours_objective_mean"], _ = frame.mean_sd([run.objective for run in own])
         row["ours_evaluations_mean"], _ = frame.mean_sd([run.evaluations for run in own])
         row["ours_splits"] = len(own)
-    order = ["GRID FINE", "GRID COARSE", IMPGRAD, "PBP", NEWTON]
+    order = list(METHODS)
     return sorted(rows.values(), key=lambda r: (r["n"], order.index(r["method"]), MODELS.index(r["model"])))
 
 
@@ -119,9 +119,9 @@ def remarks(runs: list[Outcome], quick: bool) -> None:
         )
     largest = max(run.n for run in runs)
     for model in MODELS:
-        newton, impgrad = (
+        newton, impgrad, pbp = (
             {(run.n, run.split): run for run in runs if run.method == method and run.model == model}
-            for method in (NEWTON, IMPGRAD)
+            for method in (NEWTON, IMPGRAD, PBP)
         )
         above = [100.0 * (impgrad[key].objective / newton[key].objective - 1.0) for key in newton]
         few = np.mean([impgrad[key].evaluations for key in impgrad if key[0] == largest])
@@ -129,6 +129,13 @@ def remarks(runs: list[Outcome], quick: bool) -> None:
             f"{model}: ImpGrad with the paper's tolerances ends between {min(above):.1f}% and {max(above):.1f}% (mean "
             f"{np.mean(above):.1f}%) above the cross-validation error that Newton reaches; at n = {largest} it stops "
             f"after {few:.1f} evaluations on average."
+        )
+        gap = np.array([100.0 * (pbp[key].objective / newton[key].objective - 1.0) for key in newton])
+        slower = np.mean([pbp[key].seconds / newton[key].seconds for key in newton])
+        frame.note(
+            f"{model}: PBP ends between {gap.min():+.2f}% and {gap.max():+.2f}% (mean {gap.mean():+.2f}%) of Newton's "
+            f"cross-validation error, within 0.5% on {np.mean(gap <= 0.5):.0%} of the modelling sets, and takes "
+            f"{slower:.1f} times as long."
         )
     grid = {
         (run.n, run.split): run for run in runs if run.method == "GRID COARSE" and run.model == "multiSVR"
