@@ -92,8 +92,8 @@ class Penalised:
         for problem in bilevel.problems:
             if type(problem) is not LinearProblem or isinstance(problem.curvature, GramFree):
                 raise ValueError(
-                    "method 'pbp' needs a linear model with a smooth loss on dense columns, at most 3,000 of them and "
-                    "at most twice as many as rows; use method='newton' or 'lbfgsb'"
+                    "method 'pbp' needs a linear model with a smooth loss, without boxes or reference weights, on "
+                    "dense columns, at most 3,000 and at most twice as many as rows; use method='newton' or 'lbfgsb'"
                 )
         self.bilevel, self.space = bilevel, bilevel.space
         # Problems with a state of their own: what happens here does not depend on evaluations in between.
