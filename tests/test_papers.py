@@ -11,7 +11,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from foldwise import cli
+from foldwise.cli.others import load_registry
 
 ROOT = Path(__file__).resolve().parents[1]
 
@@ -25,7 +25,7 @@ def checkout(monkeypatch):
 
 def registry():
     """The registry as the command line loads it."""
-    return cli._load_registry(ROOT / "papers")
+    return load_registry(ROOT / "papers")
 
 
 def names():
