@@ -293,7 +293,10 @@ def test_bounds_are_reported_by_column(regression, tmp_path):
     ("options", "words"),
     [
         (["--target", "nothing"], "no column 'nothing'"),
-        (["--target", "y", "--model", "tree"], "linear, box, rbf, ard"),
+        (["--target", "y", "--model", "tree"], "linear, box, rbf, ard, semi"),
+        (["--target", "y", "--basis", "bmi"], "goes with --model semiparametric"),
+        (["--target", "y", "--model", "semiparametric", "--basis", "z"], "not a numeric column"),
+        (["--target", "y", "--model", "semiparametric", "--loss", "squared"], "is for regression"),
         (["--target", "y", "--task", "rank"], "regression, classification"),
         (["--target", "y", "--cv", "1"], "at least 2"),
         (["--target", "y", "--nested", "1"], "at least 2"),
@@ -532,6 +535,30 @@ def test_families(tmp_path, family, names, rival):
     assert len(content["params"]["box" if family == "box" else "gamma"]) == 3
     assert content["comparison"]["model"] == rival
     assert content["comparison"]["loss"] == "epsilon_insensitive"
+
+
+def test_a_semiparametric_model_is_saved_and_used(tmp_path):
+    path, model = tmp_path / "t.csv", tmp_path / "m.skops"
+    rng = np.random.default_rng(0)
+    a, b = rng.uniform(-2, 2, (2, 40))
+    write_table(path, ["a", "b", "y"], [a, b, 5 * b + np.sin(3 * a)])
+    options = [
+        "--model",
+        "semiparametric",
+        "--basis",
+        "b",
+        "--space",
+        "C=0.1:10",
+        "--cv",
+        3,
+        "--test-size",
+        0,
+    ]
+    run("fit", path, "--target", "y", *options, "--quiet", "--out", model)
+    fitted = load_model(model).estimator
+    assert fitted[-1].basis_names_.tolist() == ["x1", "1"]
+    assert fitted[-1].basis_coef_[0] == pytest.approx(5 * b.std(), rel=0.05)
+    assert len(run("predict", model, path).stdout.split()) == 41
 
 
 def test_nested_cross_validation(tmp_path):

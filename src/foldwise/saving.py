@@ -1,7 +1,7 @@
 """Models in files, through skops: loading one never runs code that the file brings along.
 
 Only types on a list are ever built: those of scikit-learn, numpy and scipy that skops trusts by itself, and the
-estimators, kernels and losses that foldwise exports. A file says by which version it was written, which columns it
+estimators, kernels, losses and bases of foldwise. A file says by which version it was written, which columns it
 wants, what was selected, and how good that was.
 """
 
@@ -20,7 +20,7 @@ from foldwise.version import __version__
 __all__ = ["SavedModel", "SavingError", "load_model", "save_model", "trusted_types"]
 
 FORMAT = "foldwise-model-2"
-HOMES = ("foldwise.estimators", "foldwise.kernels", "foldwise.losses")
+HOMES = ("foldwise.estimators", "foldwise.kernels", "foldwise.losses", "foldwise.basis")
 PLAIN = ("numpy.dtype",)
 """Types of others that skops asks about though they only name a kind of number."""
 

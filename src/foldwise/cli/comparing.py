@@ -31,7 +31,7 @@ def compare(
         str, option(help="regression, classification, or auto: by the target.", metavar="T")
     ] = "auto",
     model: Annotated[
-        str, option(help="linear, box, rbf, ard (others: no box, one width); auto.", metavar="M")
+        str, option(help="linear, box, rbf, ard, semiparametric, or auto: linear or rbf by CV.", metavar="M")
     ] = "auto",
     loss: Annotated[
         str | None, option(help="Training loss; the model's own by default.", metavar="L")

@@ -15,7 +15,16 @@ import typer
 
 from foldwise.cli.app import Debug, InputError, app, option, reported, say, writable, write_json
 from foldwise.cli.data import Data, load, nested_splits
-from foldwise.cli.models import WORTH, default_space, families, folds, output_names, parse_space, pipeline
+from foldwise.cli.models import (
+    WORTH,
+    basis_columns,
+    default_space,
+    families,
+    folds,
+    output_names,
+    parse_space,
+    pipeline,
+)
 from foldwise.cli.showing import print_summary
 
 __all__ = ["Fitted", "Settings", "fit", "select", "summarize"]
@@ -38,6 +47,7 @@ class Settings:
     resume: bool = False
     quiet: bool = False
     verbose: bool = False
+    basis: Sequence[str] = ()
 
 
 @dataclass(eq=False)
@@ -65,7 +75,7 @@ def fit(
     ] = "auto",
     model: Annotated[
         str,
-        option(help="linear, box (a limit per weight), rbf, ard (a width per column); auto.", metavar="M"),
+        option(help="linear, box, rbf, ard, semiparametric, or auto: linear or rbf by CV.", metavar="M"),
     ] = "auto",
     loss: Annotated[
         str | None, option(help="Training loss; the model's own by default.", metavar="L")
@@ -76,6 +86,9 @@ def fit(
     space: Annotated[
         list[str] | None,
         option(help="Bounds: C=1e-3:1e3, lam=0.1:9:log:feature; repeatable.", metavar="N=LO:HI"),
+    ] = None,
+    basis: Annotated[
+        list[str] | None, option(help="Column of the semiparametric part; repeatable; all.", metavar="NAME")
     ] = None,
     cv: Annotated[int, option(help="Folds of the search; 5 by default.", metavar="K")] = 5,
     test_size: Annotated[
@@ -121,7 +134,18 @@ def fit(
     with reported(debug):
         to_stdout = json_out is not None and str(json_out) == "-"
         settings = Settings(
-            model, loss, method, space or (), cv, seed, max_time, checkpoint, resume, quiet, verbose
+            model,
+            loss,
+            method,
+            space or (),
+            cv,
+            seed,
+            max_time,
+            checkpoint,
+            resume,
+            quiet,
+            verbose,
+            basis or (),
         )
         share = _check(settings, test_size, test, nested, out, json_out, report)
         rows = load(
@@ -178,6 +202,8 @@ def _check(
 ) -> float:
     """Refuse what cannot work before any time is spent on the search; the share of rows to hold out."""
     families(settings.model, 1, False)
+    if settings.basis and settings.model != "semiparametric":
+        raise InputError("--basis goes with --model semiparametric.", "add it, or leave --basis out.")
     if settings.cv < 2:
         raise InputError(f"--cv must be at least 2; got {settings.cv}.", "try 5.")
     if settings.seed < 0:
@@ -226,7 +252,8 @@ def _run(rows: Data, family: str, settings: Settings, label: str, shares: int) -
     from foldwise import BilevelSearchCV
     from foldwise.callbacks import ProgressBar
 
-    steps = pipeline(rows.before, family, rows.task, settings.loss)
+    basis = basis_columns(rows.table, settings.basis) if family == "semiparametric" else ()
+    steps = pipeline(rows.before, family, rows.task, settings.loss, basis)
     step = steps.steps[-1][0]
     bounds = parse_space(settings.space, step) or default_space(family, rows.task, step)
     budget = None if settings.max_time is None else settings.max_time / shares

@@ -14,6 +14,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "FAMILIES",
+    "basis_columns",
     "choose_task",
     "default_space",
     "families",
@@ -25,7 +26,7 @@ __all__ = [
 ]
 
 TASKS = ("auto", "regression", "classification")
-FAMILIES = ("linear", "box", "rbf", "ard")
+FAMILIES = ("linear", "box", "rbf", "ard", "semiparametric")
 MOST_CLASSES = 10
 """``--task auto`` takes whole numbers for classes when there are at most this many."""
 KERNEL_ROWS = 2_000
@@ -116,13 +117,32 @@ def output_names(table: Table) -> list[str]:
     return names
 
 
-def pipeline(before: Any, family: str, task: str, loss: str | None) -> Any:
-    """The steps before and the model to tune."""
+def basis_columns(table: Table, names: Sequence[str]) -> list[int]:
+    """Where the named columns are in what the model sees; all numeric ones when none is named."""
+    numbers, _ = _kinds(table)
+    place = {table.columns[k]: i for i, k in enumerate(numbers)}
+    for name in names:
+        if name not in place:
+            raise InputError(
+                f"--basis {name!r} is not a numeric column.", "name one that is, or leave --basis out."
+            )
+    return [place[name] for name in names] if names else list(range(len(numbers)))
+
+
+def pipeline(before: Any, family: str, task: str, loss: str | None, basis: Sequence[int] = ()) -> Any:
+    """The steps before and the model to tune; ``basis`` holds the columns of a parametric part."""
     from sklearn.base import clone
     from sklearn.pipeline import make_pipeline
 
-    from foldwise import RBF, KernelSVC, KernelSVR, LinearSVC, LinearSVR
+    from foldwise import RBF, KernelSVC, KernelSVR, LinearSVC, LinearSVR, SemiparametricSVR
 
+    if family == "semiparametric":
+        if task != "regression" or loss not in (None, "epsilon_insensitive"):
+            raise InputError(
+                "--model semiparametric is for regression with the loss epsilon_insensitive.",
+                "use --model rbf for others.",
+            )
+        return make_pipeline(clone(before), SemiparametricSVR(list(basis), RBF()))
     options = {} if loss is None else {"loss": loss}
     if family == "box" and loss is None:
         options = {"loss": "epsilon_insensitive" if task == "regression" else "hinge"}

@@ -30,7 +30,7 @@ def _machine(data: Data, family: str, loss: str | None, seed: int) -> tuple[Any,
     tube = {"epsilon": (0.0, spread, False, 6)}
     if family == "box" and loss is None:
         loss = "epsilon_insensitive" if regression else "hinge"
-    if family in ("rbf", "ard"):
+    if family not in ("linear", "box"):
         width = data.train[0].shape[1]
         last: Any = SVR() if regression else SVC()
         name = "epsilon_insensitive" if regression else "hinge"

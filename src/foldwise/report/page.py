@@ -146,8 +146,10 @@ def _details(result: Mapping[str, Any]) -> str:
 
 
 def _shown(value: Any) -> str:
-    if isinstance(value, bool) or value is None:
-        return {True: "yes", False: "no"}.get(value, "–")
+    if value is None:
+        return "–"
+    if isinstance(value, bool):
+        return "yes" if value else "no"
     return number(value) if isinstance(value, float) else str(value)
 
 
