@@ -7,8 +7,12 @@ returned. A package that is missing is an error that says what to install.
 from __future__ import annotations
 
 import io
+import os
+import sys
+import threading
 import time
 from collections.abc import Callable
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
@@ -148,6 +152,29 @@ class Watch:
         return Outcome(np.array(x), np.array(y, float), status, detail, iterations, elapsed, bound_duals)
 
 
+_SILENCE = threading.Lock()
+
+
+@contextmanager
+def quiet():
+    """Hold back what Uno's QP solver writes to the process's standard output about its workspace."""
+    with _SILENCE:
+        try:
+            sys.stdout.flush()
+            kept = os.dup(1)
+        except (OSError, ValueError, AttributeError):  # no standard output to protect
+            yield
+            return
+        sink = os.open(os.devnull, os.O_WRONLY)
+        try:
+            os.dup2(sink, 1)
+            yield
+        finally:
+            os.dup2(kept, 1)
+            os.close(kept)
+            os.close(sink)
+
+
 def _uno(program: QuadraticProgram, x, y, preset, tol, max_iter, deadline, bound_duals) -> Outcome:
     unopy = load_package("unopy")
     if preset not in PRESETS:
@@ -165,7 +192,7 @@ def _uno(program: QuadraticProgram, x, y, preset, tol, max_iter, deadline, bound
         return np.nan if value is None else value
 
     def hessian(point, sigma, multipliers, out):
-        out[:] = program.hessian(sigma, np.asarray(multipliers))
+        out[:] = program.hessian(point, sigma, np.asarray(multipliers))
 
     try:
         model = unopy.Model(
@@ -208,7 +235,8 @@ def _uno(program: QuadraticProgram, x, y, preset, tol, max_iter, deadline, bound
             solver.set_option("time_limit", watch.left())
         stop = watch.guard(lambda point, *_: watch.see(point))
         solver.set_termination_callback(lambda *args: bool(stop(*args)) or watch.error is not None)
-        result = solver.optimize(model)
+        with quiet():
+            result = solver.optimize(model)
     except KeyboardInterrupt:
         raise
     except Exception as error:
@@ -263,7 +291,7 @@ def _ipopt(program: QuadraticProgram, x, y, preset, tol, max_iter, deadline, bou
         return watch.guard(call)
 
     def hessian(point, multipliers, sigma, out):
-        out[()] = program.hessian(sigma, multipliers)
+        out[()] = program.hessian(point, sigma, multipliers)
         return out
 
     def objective(point):

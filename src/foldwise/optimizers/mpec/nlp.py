@@ -79,8 +79,8 @@ class QuadraticProgram:
         moving = np.concatenate([t.coef * x[t.j], t.coef * x[t.i]])
         return self._constant + np.bincount(self._slots, weights=moving, minlength=len(self._constant))
 
-    def hessian(self, sigma: float, y: np.ndarray) -> np.ndarray:
-        """Values of the Hessian of ``sigma f + y'c`` on its lower triangle."""
+    def hessian(self, x: np.ndarray, sigma: float, y: np.ndarray) -> np.ndarray:
+        """Values of the Hessian of ``sigma f + y'c`` on its lower triangle; the same at every ``x``."""
         weight = np.concatenate([y[self.terms.row], np.full(len(self.objective_terms.coef), sigma)])
         return np.bincount(
             self._hessian_slots, weights=weight * self._hessian_coef, minlength=len(self.hessian_rows)
