@@ -49,6 +49,8 @@ KERNEL_TOL = 1e-4
 """Relative accuracy of the objective for kernel machines, whose evaluations are dear."""
 WIDE_TOL = 1e-5
 """The same for linear models on sparse data, with more columns than rows, or with many hyper-parameters."""
+OWN_STARTS = ("mpec", "slams")
+"""Methods that look for their starting points themselves, on a grid."""
 MAY_CHANGE = {
     "callbacks",
     "verbose",
@@ -93,7 +95,7 @@ class BilevelSearchCV(CallbackSupportMixin, MetaEstimatorMixin, BaseEstimator):
     space : dict, optional
         From parameter name to ``(lower, upper)``, ``Log(lower, upper, per=...)``, ``Lin(lower, upper, per=...)``,
         or None for bounds derived from the data. Without a space every tunable parameter is tuned.
-    method : {"auto", "newton", "lbfgsb", "bfgs", "rprop", "pbp", "grid", "random"}, default="auto"
+    method : {"auto", "newton", "lbfgsb", "bfgs", "rprop", "pbp", "mpec", "slams", "grid", "random"}, default="auto"
         "auto" is "newton" up to 300 hyper-parameters and "lbfgsb" beyond; for a criterion without gradient, "grid"
         or "random". An object of a class that extends ``foldwise.optimizers.Minimizer`` is used as it is.
     criterion : str or Loss, default="auto"
@@ -406,7 +408,7 @@ class BilevelSearchCV(CallbackSupportMixin, MetaEstimatorMixin, BaseEstimator):
         options = dict(self.method_options or {})
         start = options.pop("start", None)
         seed = self._draw_seed() if journal is None else journal.seed
-        optimizer = self._optimizer(program, options, seed)
+        optimizer = self._optimizer(program, options, seed, start is not None)
         rng = np.random.default_rng(seed)
         deadline = None if self.max_time is None else began + self.max_time
         callback, close = self._callback(context)
@@ -418,6 +420,8 @@ class BilevelSearchCV(CallbackSupportMixin, MetaEstimatorMixin, BaseEstimator):
                 starts = [space.theta(start)]
             elif optimizer.name == "grid":
                 starts = [0.5 * (space.lower + space.upper)]
+            elif optimizer.name in OWN_STARTS:
+                starts = program.candidates(space)[:1]
             else:
                 reasoned = program.candidates(space)
                 scan = space.size <= SCAN_SIZE and not several_penalties(bilevel)
@@ -474,7 +478,7 @@ class BilevelSearchCV(CallbackSupportMixin, MetaEstimatorMixin, BaseEstimator):
                 break
         return outcomes
 
-    def _optimizer(self, program: Program, options: dict[str, Any], seed: int):
+    def _optimizer(self, program: Program, options: dict[str, Any], seed: int, started: bool):
         method, space, criterion = self.method, program.bilevel.space, program.bilevel.criterion
         if method == "auto":
             if criterion.differentiable:
@@ -506,6 +510,10 @@ class BilevelSearchCV(CallbackSupportMixin, MetaEstimatorMixin, BaseEstimator):
             options.setdefault("max_iter", self.max_iter)
         if method == "random":
             options.setdefault("seed", seed)
+        if method in OWN_STARTS:
+            options.setdefault("from_start", started)
+            if self.n_starts is not None:
+                options.setdefault("n_starts", self.n_starts)
         unknown = [name for name in options if name not in fields]
         if unknown:
             raise ValueError(

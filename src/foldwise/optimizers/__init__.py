@@ -1,6 +1,7 @@
 """Outer methods by name."""
 
 from foldwise.optimizers.base import Minimizer, Trace
+from foldwise.optimizers.mpec.method import Mpec, Slams
 from foldwise.optimizers.newton import TrustRegionNewton
 from foldwise.optimizers.pbp import PenalizedBilevel
 from foldwise.optimizers.plans import Grid, Random
@@ -13,6 +14,8 @@ METHODS = {
     "bfgs": Bfgs,
     "rprop": Rprop,
     "pbp": PenalizedBilevel,
+    "mpec": Mpec,
+    "slams": Slams,
     "grid": Grid,
     "random": Random,
 }
@@ -23,10 +26,12 @@ __all__ = [
     "Grid",
     "LBfgsB",
     "Minimizer",
+    "Mpec",
     "PenalizedBilevel",
     "Random",
     "Rescued",
     "Rprop",
+    "Slams",
     "Trace",
     "TrustRegionNewton",
 ]

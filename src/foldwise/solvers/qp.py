@@ -211,13 +211,14 @@ class ExactQP:
         ends, converged = [], np.ones(problem.n_tasks, dtype=bool)
         for m in range(problem.n_tasks):
             pieces = problem.pieces(m, par)
-            end = self._task(pieces, W[m], problem.memory[m])
+            end = self.solve_pieces(pieces, W[m], problem.memory[m])
             problem.memory[m] = end.active
             converged[m] = end.optimal or end.gap <= self.tol * pieces.scale(end.w, end.Z)
             ends.append(end)
         return problem.point_at(theta, par, ends, converged)
 
-    def _task(self, pieces: Pieces, w: np.ndarray, active: ActiveSet | None) -> Ended:
+    def solve_pieces(self, pieces: Pieces, w: np.ndarray, active: ActiveSet | None) -> Ended:
+        """Solve one training problem, from ``w`` and the active set of a nearby one if there is one."""
         if active is not None:
             end = descend(pieces, w, active, max_rounds=self.max_iter)
         elif self.backend == "auto":

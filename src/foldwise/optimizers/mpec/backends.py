@@ -157,20 +157,20 @@ _SILENCE = threading.Lock()
 
 @contextmanager
 def quiet():
-    """Hold back what Uno's QP solver writes to the process's standard output about its workspace."""
+    """Hold back what Uno's QP solver writes to the process's standard error about its workspace."""
     with _SILENCE:
         try:
-            sys.stdout.flush()
-            kept = os.dup(1)
-        except (OSError, ValueError, AttributeError):  # no standard output to protect
+            sys.stderr.flush()
+            kept = os.dup(2)
+        except (OSError, ValueError, AttributeError):  # no standard error to protect
             yield
             return
         sink = os.open(os.devnull, os.O_WRONLY)
         try:
-            os.dup2(sink, 1)
+            os.dup2(sink, 2)
             yield
         finally:
-            os.dup2(kept, 1)
+            os.dup2(kept, 2)
             os.close(kept)
             os.close(sink)
 

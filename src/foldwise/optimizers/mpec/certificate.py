@@ -2,11 +2,11 @@ r"""How good a point of a program with complementarity is: residual, biactive pa
 
 At a complementary point every pair has a side that is zero. With ``nu`` and ``xi`` the multipliers of the two sides,
 
-.. math::  c = A'y + \text{(bounds)} + G'\nu + H'\xi, \qquad \nu_k = 0 \text{ where } g_k > 0, \ \xi_k = 0 \text{ where } h_k > 0
+.. math::  c = A'y + \text{(bounds)} + G'\nu + H'\xi, \qquad \nu_k g_k = 0, \ \xi_k h_k = 0
 
-is weak stationarity. On biactive pairs (both sides zero) more is asked: ``nu, xi >= 0`` is strong stationarity (S), which
-excludes every first-order descent; for every way to assign them to one side some multipliers of that side's problem is
-B-stationarity, the same without a constraint qualification; ``nu xi >= 0`` is C-, and both positive or one zero
+is weak stationarity. On biactive pairs (both sides zero) more is asked: ``nu, xi >= 0`` is strong stationarity (S),
+which excludes every first-order descent. Multipliers for every way to hold one side of each of them at zero are
+B-stationarity, the same without a constraint qualification. ``nu xi >= 0`` is C-, both positive or one zero
 M-stationarity. In the "C" form all rows are linear: the conditions depend on which bounds are active and not on how
 exactly the point is known, and each is a linear program.
 """
@@ -74,7 +74,8 @@ def _classify(mpcc: Mpcc, x, g, h, near: float, seconds: float | None) -> str:
         pieces = (np.array(choice) for choice in product((0, 1), repeat=len(both)))
         # A piece holds one side of a biactive pair at zero, so the other side's multiplier must be nonnegative.
         tests = (
-            system.holds(signed(0, both[piece == 1], signed(1, both[piece == 0], low)), high) for piece in pieces
+            system.holds(signed(0, both[piece == 1], signed(1, both[piece == 0], low)), high)
+            for piece in pieces
         )
         if all(test is not None and test[0] for test in tests):
             return "B"
@@ -131,7 +132,9 @@ class _System:
         return violation <= SMALL * self.scale, value[a:b], value[b:c]
 
 
-def _signs(value: np.ndarray, low: np.ndarray, high: np.ndarray, near: float) -> tuple[np.ndarray, np.ndarray]:
+def _signs(
+    value: np.ndarray, low: np.ndarray, high: np.ndarray, near: float
+) -> tuple[np.ndarray, np.ndarray]:
     """Bounds of the multipliers: nonnegative at a lower bound, nonpositive at an upper one, else zero."""
     at_low, at_high = value <= low + near, value >= high - near
     return np.where(at_high, -np.inf, 0.0), np.where(at_low, np.inf, 0.0)

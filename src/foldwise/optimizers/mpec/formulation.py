@@ -4,13 +4,14 @@ Task ``t`` (a fold, or a fold of one class against the rest) trains
 
 .. math::  \min_{l \le w \le u, b} \ \tfrac12 w'Qw - r'w + C \sum_j v_j \, \ell(x_j'w + b, y_j; \varepsilon)
 
-with a diagonal ``Q``. Its optimality conditions, problem (4) of bennett2006 and (4)-(5) of kunapuli2008, become rows and
-pairs; the criterion on validation rows becomes a linear cost. Two things differ from the papers, both to keep the
-Jacobian sparse: the margin of a row is split in its positive and negative part, so its data appear in one row only, and
-so is the error of a validation row.
+with a diagonal ``Q``. Its optimality conditions, problem (4) of bennett2006 and (4)-(5) of kunapuli2008, become rows
+and pairs; the criterion on validation rows becomes a linear cost. Two things differ from the papers, both to keep the
+Jacobian sparse: the margin of a row is split in its positive and negative part, so its data appear in one row only,
+and so is the error of a validation row.
 
-"lambda" as form divides the training problem by ``C``: multipliers then lie in ``[0, v_j]`` and ``lambda w`` is bilinear.
-"C" keeps everything linear but the pairs.
+"lambda" as form divides the training problem by ``C``: multipliers then lie in ``[0, v_j]``, ``lambda w`` is bilinear.
+"C" keeps everything linear but the pairs; it is divided by a fixed ``unit``, a typical ``C``, so that its multipliers
+have the size of those of the other form.
 """
 
 from __future__ import annotations
@@ -28,6 +29,9 @@ __all__ = ["CRITERIA", "FORMS", "Choice", "Description", "Formulation", "Solutio
 LOSSES = ("hinge", "epsilon_insensitive")
 CRITERIA = ("absolute", "hinge", "misclassification")
 FORMS = ("lambda", "C")
+PARKED = 1e-9
+"""Margin of a validation row up to which it counts as misclassified: on the hyperplane the count would be a matter of
+rounding, and that is where the program likes to put rows."""
 
 
 @dataclass(eq=False)
@@ -48,8 +52,8 @@ class Task:
     y: np.ndarray
     X_val: np.ndarray
     y_val: np.ndarray
-    weight: np.ndarray | None = None
-    cost: np.ndarray | None = None
+    weight: Any = None
+    cost: Any = None
 
 
 @dataclass(eq=False)
@@ -83,8 +87,8 @@ class Description:
     epsilon: tuple[float, float] = (0.0, 0.0)
     box: tuple[Any, Any] | None = None
     box_lower: tuple[Any, Any] | None = None
-    curvature: np.ndarray | None = None
-    pull: np.ndarray | None = None
+    curvature: Any = None
+    pull: Any = None
     intercept: bool = True
     n_max: int | None = None
 
@@ -133,8 +137,11 @@ class Description:
 
     def clip(self, choice: Choice) -> Choice:
         """The nearest hyper-parameters within the bounds."""
-        box = choice.box if self.box is None else np.clip(choice.box, *self.box)
-        lower = choice.lower if self.box_lower is None else np.clip(choice.lower, *self.box_lower)
+        box, lower = choice.box, choice.lower
+        if self.box is not None and box is not None:
+            box = np.clip(box, *self.box)
+        if self.box_lower is not None and lower is not None:
+            lower = np.clip(lower, *self.box_lower)
         if box is not None and lower is not None:
             middle = 0.5 * (box + lower)
             box, lower = np.where(lower > box, middle, box), np.where(lower > box, middle, lower)
@@ -144,13 +151,12 @@ class Description:
 
     def criterion_value(self, task: Task, z: np.ndarray) -> float:
         """The criterion of one task at validation decisions ``z``."""
-        assert task.cost is not None
         if self.criterion == "absolute":
             return float(task.cost @ np.abs(z - task.y_val))
         margin = task.y_val * z
         if self.criterion == "hinge":
             return float(task.cost @ np.maximum(1.0 - margin, 0.0))
-        return float(task.cost @ (margin <= 0.0))
+        return float(task.cost @ (margin <= PARKED))
 
 
 @dataclass(eq=False)
@@ -178,25 +184,28 @@ class Solution:
     """A trained machine: ``w, b`` and the multipliers of the rows, ``alpha`` (hinge) or ``up - down`` (tube).
 
     For the hinge ``alpha_j`` in ``[0, C v_j]`` is the multiplier of the margin; for the tube ``up`` and ``down`` are
-    those of the two sides (decision above and below the target), and ``alpha = up``, ``beta = down``.
+    those of the two sides (decision above and below the target), and ``alpha = up``, ``beta = down``. ``loose`` says
+    that no row holds the intercept: it lies in the middle of an interval.
     """
 
     w: np.ndarray
     b: float
     alpha: np.ndarray
     beta: np.ndarray | None = None
+    loose: bool = False
 
 
 @dataclass(eq=False)
 class Formulation:
     """A description as a program with complementarity, and the way between its variables and the machines.
 
-    ``index`` holds the columns of every block of variables: "strength", "epsilon", "box", "box_lower", and one dict
-    per task in ``blocks``.
+    ``unit`` is a typical ``C``; the "C" form counts ``C`` and the multipliers in it. ``index`` holds the columns
+    of every block of variables: "strength", "epsilon", "box", "box_lower", and one dict per task in ``blocks``.
     """
 
     description: Description
     form: str = "lambda"
+    unit: float = 1.0
     index: dict[str, np.ndarray] = field(default_factory=dict)
     blocks: list[dict[str, np.ndarray]] = field(default_factory=list)
     mpcc: Mpcc = field(init=False)
@@ -215,7 +224,8 @@ class Formulation:
 
     def _hyper_parameters(self, builder: Builder) -> None:
         D = self.description
-        low, high = D.C if self.form == "C" else (1.0 / D.C[1], 1.0 / D.C[0])
+        low, high = self._strength(D.C[0]), self._strength(D.C[1])
+        low, high = min(low, high), max(low, high)
         self.index["strength"] = builder.variables(1, low, high)
         if D.loss == "epsilon_insensitive":
             self.index["epsilon"] = builder.variables(1, *D.epsilon)
@@ -237,21 +247,20 @@ class Formulation:
     def _train(self, builder: Builder, t: int, task: Task, block: dict[str, np.ndarray]) -> None:
         """Optimality of one training problem: rows, pairs, and the stationarity of ``w`` and ``b``."""
         D, n = self.description, len(task.y)
-        assert task.weight is not None and D.curvature is not None and D.pull is not None
         w = block["w"] = builder.variables(D.d, -np.inf)
         b = block["b"] = builder.variables(1 if D.intercept else 0, -np.inf)
         excess = block["excess"] = builder.variables(n)
         slack = block["slack"] = builder.variables(n)
         alpha = block["alpha"] = builder.variables(n, 0.0, task.weight if self.form == "lambda" else np.inf)
         if D.loss == "hinge":
-            pushes, names, signs = [alpha], ["alpha"], [-task.y]
+            pushes, signs = [alpha], [-task.y]
             signed = task.y[:, None] * task.X
             terms = [(slack, 1.0), (excess, -1.0), *((k, -task.y) for k in b)]
             builder.rows(n, terms, -1.0, -1.0, matrix=(-signed, w))
             builder.pairs(n, [(alpha, 1.0)], [(slack, 1.0)], t)
         else:
             beta = block["beta"] = builder.variables(n, 0.0, task.weight if self.form == "lambda" else np.inf)
-            pushes, names, signs = [alpha, beta], ["alpha", "beta"], [np.ones(n), -np.ones(n)]
+            pushes, signs = [alpha, beta], [np.ones(n), -np.ones(n)]
             tube = self.index["epsilon"]
             terms = [(slack, 1.0), (tube, -1.0), (excess, -1.0), *((k, 1.0) for k in b)]
             builder.rows(n, terms, task.y, task.y, matrix=(task.X, w))
@@ -259,7 +268,7 @@ class Formulation:
             builder.rows(n, other, 0.0, np.inf)
             builder.pairs(n, [(alpha, 1.0)], [(slack, 1.0)], t)
             builder.pairs(n, [(beta, 1.0)], other, t)
-        room = [(push, -1.0) for push in pushes]
+        room: list[tuple[Any, Any]] = [(push, -1.0) for push in pushes]
         if self.form == "C":
             room = [(self.index["strength"], task.weight), *room]
             builder.rows(n, room, 0.0, np.inf)
@@ -282,7 +291,8 @@ class Formulation:
         matrix = np.hstack([(sign[:, None] * task.X).T for sign in signs])
         columns = np.concatenate(pushes)
         if self.form == "C":
-            builder.rows(D.d, [(w, D.curvature), *terms], D.pull, D.pull, matrix=(matrix, columns))
+            pull = D.pull / self.unit
+            builder.rows(D.d, [(w, D.curvature / self.unit), *terms], pull, pull, matrix=(matrix, columns))
         else:
             strength = self.index["strength"]
             linear = [(strength, -D.pull), *terms] if np.any(D.pull) else terms
@@ -318,10 +328,9 @@ class Formulation:
     def encode(self, choice: Choice, solutions: Sequence[Solution]) -> np.ndarray:
         """The point of the program where the machines are these: feasible and complementary when they are optimal."""
         D = self.description
-        assert D.curvature is not None and D.pull is not None
         x = np.zeros(self.mpcc.n)
-        unit = 1.0 if self.form == "C" else choice.C
-        x[self.index["strength"]] = choice.C if self.form == "C" else 1.0 / choice.C
+        unit = self.unit if self.form == "C" else choice.C
+        x[self.index["strength"]] = self._strength(choice.C)
         if "epsilon" in self.index:
             x[self.index["epsilon"]] = choice.epsilon
         if "box" in self.index:
@@ -372,7 +381,26 @@ class Formulation:
         box = x[self.index["box"]] if "box" in self.index else None
         lower = x[self.index["box_lower"]] if "box_lower" in self.index else None
         epsilon = float(x[self.index["epsilon"][0]]) if "epsilon" in self.index else 0.0
-        return D.clip(Choice(strength if self.form == "C" else 1.0 / strength, epsilon, box, lower))
+        return D.clip(Choice(self._C(strength), epsilon, box, lower))
+
+    def translate(self, x: np.ndarray, other: Formulation) -> np.ndarray:
+        """The same point in the variables of another form of the same description."""
+        x = np.array(x, float)
+        k = self.index["strength"][0]
+        C = self._C(float(np.clip(x[k], *self._strength_bounds())))
+        here, there = (f.unit if f.form == "C" else C for f in (self, other))
+        for block in self.blocks:
+            for name in ("alpha", "beta", "above", "below"):
+                if name in block:
+                    x[block[name]] *= here / there
+        x[k] = other._strength(C)
+        return np.clip(x, other.mpcc.lower, other.mpcc.upper)
+
+    def _strength(self, C: float) -> float:
+        return C / self.unit if self.form == "C" else 1.0 / C
+
+    def _C(self, strength: float) -> float:
+        return self.unit * strength if self.form == "C" else 1.0 / strength
 
     def _strength_bounds(self) -> tuple[float, float]:
         k = self.index["strength"][0]

@@ -5,28 +5,35 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import numpy as np
-import scipy.sparse as sp
 
 from foldwise.optimizers.mpec.formulation import Choice, Description, Solution, Task
+from foldwise.problems.dual import decision_limits
+from foldwise.problems.pieces import ActiveSet, Pieces
+from foldwise.solvers.qp import ExactQP
 
-__all__ = ["Evaluator"]
+__all__ = ["Evaluator", "pieces"]
+
+EDGE = 1e-9
+"""Distance of a multiplier from an end of its range, in units of it, below which it is there."""
 
 
 class Evaluator:
     """Trains every task at given hyper-parameters and values the criterion: the true objective.
 
-    Remembers the best choice seen.
+    Remembers the best choice seen, and the active sets of the last one, from which training starts.
     """
 
     def __init__(self, description: Description) -> None:
         self.description = description
         self.n_evaluations = 0
         self.best: tuple[float, Choice] | None = None
+        self._active: list[ActiveSet | None] = [None] * len(description.tasks)
+        self._w: list[np.ndarray | None] = [None] * len(description.tasks)
 
     def __call__(self, choice: Choice) -> tuple[float, list[Solution]]:
         """The true objective and the machines."""
         choice = self.description.clip(choice)
-        solutions = [train(self.description, task, choice) for task in self.description.tasks]
+        solutions = [self._train(t, choice) for t in range(len(self.description.tasks))]
         value = self.value(solutions)
         self.n_evaluations += 1
         if self.best is None or value < self.best[0]:
@@ -38,39 +45,57 @@ class Evaluator:
         pairs = zip(self.description.tasks, solutions, strict=True)
         return sum(self.description.criterion_value(task, task.X_val @ s.w + s.b) for task, s in pairs)
 
+    def _train(self, t: int, choice: Choice) -> Solution:
+        D, task = self.description, self.description.tasks[t]
+        problem = pieces(D, task, choice)
+        w = self._w[t]
+        end = ExactQP().solve_pieces(
+            problem, np.zeros(problem.X.shape[1]) if w is None else w, self._active[t]
+        )
+        self._active[t], self._w[t] = end.active, end.w
+        weights, b = (end.w[:-1], float(end.w[-1])) if D.intercept else (end.w, 0.0)
+        loose = False
+        if D.intercept:
+            shift = _to_the_middle(D, task, choice, problem, end.alpha, end.Z)
+            loose = shift is not None
+            b += shift or 0.0
+        if D.loss == "hinge":
+            return Solution(weights, b, np.clip(task.y * end.alpha, 0.0, problem.c), loose=loose)
+        return Solution(weights, b, np.maximum(-end.alpha, 0.0), np.maximum(end.alpha, 0.0), loose)
 
-def train(description: Description, task: Task, choice: Choice) -> Solution:
-    """One training problem as a quadratic program in ``(w, b, excess)``."""
-    import piqp
 
-    D, (n, d) = description, task.X.shape
-    assert task.weight is not None and D.curvature is not None and D.pull is not None
+def _to_the_middle(D: Description, task: Task, choice: Choice, problem: Pieces, alpha, Z) -> float | None:
+    """Shift of an intercept that no row holds to the middle of its interval, as in the folds' problems; else None."""
+    size = np.abs(alpha)
+    at_bound = size >= problem.c * (1.0 - EDGE)
+    free = (size > problem.c * EDGE) & ~at_bound
+    if free.any():
+        return None
+    tube = None if D.loss == "hinge" else choice.epsilon
+    low, up = decision_limits(task.y, tube, np.sign(alpha), free, at_bound)
+    below, above = float(np.max(low - Z)), float(np.min(up - Z))
+    return 0.5 * (below + above) if np.isfinite(below) and np.isfinite(above) and below < above else None
+
+
+def pieces(description: Description, task: Task, choice: Choice) -> Pieces:
+    """One training problem as a piecewise quadratic function, with a last column of ones for an intercept."""
+    D, n = description, len(task.y)
     k = 1 if D.intercept else 0
-    N = d + k + n
-    P = sp.diags(np.concatenate([D.curvature, np.zeros(k + n)]), format="csc")
-    c = np.concatenate([-D.pull, np.zeros(k), choice.C * task.weight])
-    low, up = choice.sides(d)
-    x_l = np.concatenate([low, np.full(k, -np.inf), np.zeros(n)])
-    x_u = np.concatenate([up, np.full(k + n, np.inf)])
-    eye = sp.identity(n)
+    c = choice.C * task.weight
     if D.loss == "hinge":
-        Z = task.y[:, None] * np.hstack([task.X, np.ones((n, k))])
-        G = sp.hstack([Z, eye], format="csc")
-        h_l, h_u = np.ones(n), np.full(n, np.inf)
+        kinks, left = task.y[:, None].astype(float), np.where(task.y > 0, c, 0.0)
     else:
-        Z = np.hstack([task.X, np.ones((n, k))])
-        G = sp.vstack([sp.hstack([Z, -eye]), sp.hstack([Z, eye])], format="csc")
-        h_l = np.concatenate([np.full(n, -np.inf), task.y - choice.epsilon])
-        h_u = np.concatenate([task.y + choice.epsilon, np.full(n, np.inf)])
-    solver = piqp.SparseSolver()
-    solver.settings.eps_abs = 1e-10
-    solver.settings.eps_rel = 1e-11
-    solver.setup(P, c, sp.csc_matrix((0, N)), np.zeros(0), G, h_l, h_u, x_l, x_u)
-    solver.solve()
-    r = solver.result
-    w = np.clip(r.x[:d], low, up)
-    b = float(r.x[d]) if k else 0.0
-    cap = choice.C * task.weight
-    if D.loss == "hinge":
-        return Solution(w, b, np.clip(r.z_l, 0.0, cap))
-    return Solution(w, b, np.clip(r.z_u[:n], 0.0, cap), np.clip(r.z_l[n:], 0.0, cap))
+        kinks, left = np.stack([task.y - choice.epsilon, task.y + choice.epsilon], axis=1), c
+    low, up = choice.sides(D.d)
+    pad = (0, k)
+    return Pieces(
+        np.hstack([task.X, np.ones((n, k))]),
+        kinks,
+        left,
+        c,
+        np.pad(D.curvature, pad),
+        np.pad(np.divide(D.pull, D.curvature, out=np.zeros(D.d), where=D.curvature > 0), pad),
+        np.zeros(D.d + k),
+        np.pad(low, pad, constant_values=-np.inf),
+        np.pad(up, pad, constant_values=np.inf),
+    )

@@ -142,7 +142,7 @@ class Builder:
         return index
 
     def rows(self, size: int, terms: Side, lower: Any, upper: Any, matrix: Any = None) -> np.ndarray:
-        """New rows: elementwise ``terms`` plus an optional dense ``matrix = (array, columns)``; returns their indices."""
+        """New rows: elementwise ``terms`` plus an optional dense ``matrix = (array, columns)``; returns indices."""
         index = np.arange(self.n_rows, self.n_rows + size)
         for columns, coef in terms:
             self._entries.append(_entries(index, columns, coef))

@@ -30,7 +30,9 @@ class QuadraticProgram:
         Bilinear terms of the objective; their ``row`` is not used.
     """
 
-    def __init__(self, cost, lower, upper, A, row_lower, row_upper, terms: Terms, objective_terms=None) -> None:
+    def __init__(
+        self, cost, lower, upper, A, row_lower, row_upper, terms: Terms, objective_terms=None
+    ) -> None:
         self.cost, self.lower, self.upper = cost, lower, upper
         self.A = sp.csr_matrix(A)
         self.row_lower, self.row_upper, self.terms = row_lower, row_upper, terms
@@ -41,7 +43,9 @@ class QuadraticProgram:
 
     def _jacobian_pattern(self) -> None:
         A, t = self.A.tocoo(), self.terms
-        key = np.concatenate([A.row * self.n + A.col, t.row * self.n + t.i, t.row * self.n + t.j]).astype(np.int64)
+        key = np.concatenate([A.row * self.n + A.col, t.row * self.n + t.i, t.row * self.n + t.j]).astype(
+            np.int64
+        )
         unique, place = np.unique(key, return_inverse=True)
         self.jacobian_rows, self.jacobian_columns = unique // self.n, unique % self.n
         first = len(A.data)
@@ -112,7 +116,9 @@ def relax(mpcc: Mpcc, tol: float, kind: str = "pairwise", weight: float = 1.0) -
         )
     if kind == "aggregated":
         labels, place = np.unique(mpcc.task, return_inverse=True)
-        total = sp.csr_matrix((np.ones(len(place)), (place, np.arange(len(place)))), (len(labels), len(place)))
+        total = sp.csr_matrix(
+            (np.ones(len(place)), (place, np.arange(len(place)))), (len(labels), len(place))
+        )
         linear, constant, terms = total @ linear, total @ constant, terms.shifted(place)
     extra = Terms.stack([mpcc.bilinear, terms.shifted(m)])
     return QuadraticProgram(

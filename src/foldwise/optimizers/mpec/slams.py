@@ -45,6 +45,7 @@ class LinearPrograms:
         self._model.setOptionValue("threads", 1)
         self._model.setOptionValue("presolve", "off")
         self._model.setOptionValue("simplex_strategy", 4)
+        self._model.setOptionValue("primal_feasibility_tolerance", 1e-10)
         self._model.passModel(lp)
         self._columns = np.arange(mpcc.n, dtype=np.int32)
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -21,7 +21,15 @@ __all__ = ["Answer", "Stage", "solve_mpec", "solve_slams"]
 GRID_C = 10.0 ** np.arange(-12, 13)
 GRID_EPSILON = (0.0, 0.01, 0.1, 1.0)
 WEIGHTS = (0.03, 0.1, 0.3, 1.0, 3.0, 10.0, 100.0)
-"""Weights of the penalty that successive linearisation goes through, in units of (objective / C) at its start."""
+"""Weights of the penalty that successive linearisation goes through, in units of the objective at its start."""
+NEARLY = 1.01
+"""Factor on the lowest objective of the grid within which a smaller ``C`` is preferred."""
+HOLD = 1000.0
+"""Cost of a side that must stay zero, in units of the objective."""
+EXACT = 1e-6
+"""A final tolerance up to this one means exact cross-validation ..."""
+HONEST = 5e-4
+"""... which goes on for two more tolerances while the claimed objective is further than this from the true one."""
 SMALL = 450
 """Pairs up to which a second start, the grid point itself, is cheap enough to be worth it by default."""
 
@@ -53,12 +61,13 @@ class Answer:
     solutions : list of Solution
         The machines.
     claimed, gap : float
-        What the last solve from the best start took for the objective, and how far that is from the truth at its
-        hyper-parameters.
+        What the best solve took for the objective, and how far that is from the true one.
     status, detail : str
         How that solve ended.
     certificate : dict
-        Complementarity residual and largest product there, biactive pairs and class of stationarity of ``choice``.
+        Complementarity residual and largest product of that solve; of ``choice``, the number of pairs, biactive pairs
+        and machines whose intercept no row holds (the program may take any point of its interval, so ``claimed`` can
+        be lower than the truth), and the class of stationarity.
     stages : list of Stage
     """
 
@@ -82,9 +91,13 @@ class Answer:
 
 
 def grid_starts(evaluate: Evaluator, count: int) -> list[Choice]:
-    """The best points of a grid on ``C`` and ``epsilon`` with the widest box."""
+    """The best points of a grid on ``C`` and ``epsilon`` with the widest box.
+
+    First the smallest ``C`` whose objective is within a hundredth of the lowest: where the box alone holds the
+    weights every large ``C`` gives the same machine, and multipliers grow with it for nothing.
+    """
     D = evaluate.description
-    ranked = []
+    ranked: list[tuple[float, int, Choice]] = []
     strengths = {float(c) for c in np.clip(GRID_C, *D.C)}
     tubes = {float(e) for e in np.clip(GRID_EPSILON, *D.epsilon)}
     lower = None if D.box_lower is None else D.box_lower[0].copy()
@@ -92,7 +105,10 @@ def grid_starts(evaluate: Evaluator, count: int) -> list[Choice]:
         for epsilon in sorted(tubes):
             choice = Choice(C, epsilon, D.widest(), lower)
             ranked.append((evaluate(choice)[0], len(ranked), choice))
-    ranked.sort(key=lambda entry: entry[:2])
+    lowest = min(value for value, *_ in ranked)
+    near = [entry for entry in ranked if entry[0] <= NEARLY * lowest]
+    first = min(near, key=lambda entry: (entry[2].C, entry[0]))
+    ranked.sort(key=lambda entry: (entry is not first, *entry[:2]))
     return [choice for _, _, choice in ranked[:count]]
 
 
@@ -107,6 +123,7 @@ class Run:
     on_stage: Callable[[Stage, Choice], Any] | None = None
     stages: list[Stage] = field(default_factory=list)
     last: dict[str, Any] = field(default_factory=dict)
+    _exact: dict[float, tuple[Formulation, LinearPrograms]] = field(default_factory=dict)
 
     @classmethod
     def begin(cls, description: Description, max_time, on_stage, evaluate) -> Run:
@@ -119,8 +136,13 @@ class Run:
         """Whether the time is over."""
         return self.deadline is not None and time.perf_counter() > self.deadline
 
-    def record(self, formulation: Formulation, x, name, tol, status, detail, iterations, elapsed) -> Choice:
-        """Train exactly at the hyper-parameters of ``x`` and note claimed and true objective."""
+    def record(
+        self, formulation: Formulation, x, name, tol, status, detail, iterations, elapsed, final=True
+    ) -> Choice:
+        """Train exactly at the hyper-parameters of ``x`` and note claimed and true objective.
+
+        Of the stages that end a run (``final``) the one with the lowest true objective is reported.
+        """
         mpcc = formulation.mpcc
         choice = formulation.decode(x)
         value, _ = self.evaluate(choice)
@@ -128,16 +150,21 @@ class Run:
         stage = Stage(name, tol, status, detail, iterations, claimed, value, elapsed)
         self.stages.append(stage)
         g, h = mpcc.sides(x)
-        ending = {
-            "claimed": claimed,
-            "objective": value,
-            "status": status,
-            "detail": detail,
-            "complementarity": mpcc.residual(x),
-            "product": float(np.max(g * h, initial=0.0)),
-        }
-        if not self.last or value <= self.last["objective"] or self.last["start"] == name:
-            self.last = {**ending, "start": name}
+        worse = bool(self.last) and value > self.last["objective"]
+        if (
+            not self.last
+            or (final and not self.last["final"])
+            or (final == self.last["final"] and not (final and worse))
+        ):
+            self.last = {
+                "claimed": claimed,
+                "objective": value,
+                "status": status,
+                "detail": detail,
+                "complementarity": mpcc.residual(x),
+                "product": float(np.max(g * h, initial=0.0)),
+                "final": final,
+            }
         if self.on_stage is not None:
             self.on_stage(stage, choice)
         return choice
@@ -150,12 +177,13 @@ class Run:
         value, choice, solutions, certificate = self._finish(value, choice, tol)
         for name in ("complementarity", "product"):
             certificate[name] = self.last[name]
+        certificate["loose_intercepts"] = sum(solution.loose for solution in solutions)
         return Answer(
             choice,
             value,
             solutions,
             self.last["claimed"],
-            abs(self.last["claimed"] - self.last["objective"]),
+            abs(self.last["claimed"] - value),
             self.last["status"],
             self.last["detail"],
             certificate,
@@ -164,20 +192,54 @@ class Run:
             time.perf_counter() - self.began,
         )
 
+    def settle(
+        self, formulation: Formulation, x: np.ndarray, name: str, tol: float, outcome: Outcome
+    ) -> None:
+        """From the end of a homotopy to the minimiser of the linear piece of the exact program that it lies on."""
+        exact, programs = self.exact(formulation.decode(x).C)
+        began = time.perf_counter()
+        weight = HOLD * max(self.last["objective"], 1e-6)
+        vertex = settle(exact.mpcc, formulation.translate(x, exact), programs, weight, self.deadline)
+        if vertex is not None:
+            elapsed = time.perf_counter() - began
+            self.record(exact, vertex, name, tol, outcome.status, f"{outcome.detail}; settled", 0, elapsed)
+            self._nudge(exact.decode(vertex))
+
+    def _nudge(self, choice: Choice) -> None:
+        """Try hyper-parameters beside a vertex.
+
+        There a multiplier just reaches its end, and an intercept may be free within an interval: the program takes
+        the best end of it, a trained machine the middle. A little to one side the multiplier holds it at that end.
+        """
+        for size in (1e-6, 1e-4):
+            for sign in (1.0, -1.0):
+                factor = 1.0 + sign * size
+                self.evaluate(replace(choice, C=choice.C * factor))
+                if choice.box is not None and choice.lower is None:
+                    self.evaluate(replace(choice, box=choice.box * factor))
+
+    def exact(self, C: float) -> tuple[Formulation, LinearPrograms]:
+        """The program in the "C" form in units of a power of ten near ``C``, and its linear programs; built once."""
+        unit = float(10.0 ** np.round(np.log10(C)))
+        if unit not in self._exact:
+            formulation = Formulation(self.description, "C", unit)
+            self._exact[unit] = (formulation, LinearPrograms(formulation.mpcc))
+        return self._exact[unit]
+
     def _finish(self, value: float, choice: Choice, tol: float):
         """The minimiser of the linear piece that the best point lies on, and its certificate.
 
         Every stage ends a little off a vertex of the exact program; on the vertex it can be told which sides are zero.
         """
-        exact = Formulation(self.description, "C")
+        exact, programs = self.exact(choice.C)
         _, solutions = self.evaluate(choice)
         x = exact.encode(choice, solutions)
         left = None if self.deadline is None else max(self.deadline - time.perf_counter(), 0.5)
         vertex = settle(
             exact.mpcc,
             x,
-            LinearPrograms(exact.mpcc),
-            100.0 * max(value, 1e-6) / choice.C,
+            programs,
+            HOLD * max(value, 1e-6),
             None if left is None else time.perf_counter() + left,
         )
         if vertex is not None:
@@ -185,19 +247,20 @@ class Run:
             after, machines = self.evaluate(there)
             if self._worth(after, there, value, choice, tol):
                 value, choice, solutions, x = after, there, machines, vertex
+                self.last |= {"claimed": float(exact.mpcc.cost @ x), "objective": value}
         return value, choice, solutions, certify(exact.mpcc, x, seconds=left)
 
     def _worth(self, after: float, there: Choice, value: float, choice: Choice, tol: float) -> bool:
         """Whether a settled point may replace the best one: not worse, and no more features than allowed."""
-        if self.description.n_max is not None and there.box is not None:
-            if np.sum(there.box > 0) > self.description.n_max:
-                return False
+        most = self.description.n_max
+        if most is not None and there.box is not None and np.sum(there.box > 0) > most:
+            return False
         return after <= value + 1e-9 * max(abs(value), 1.0)
 
     def _prune(self, value: float, choice: Choice, tol: float) -> tuple[float, Choice]:
-        """Boxes under ``sqrt(tol)`` are zero (kunapuli2008, 5.1), unless that costs more than ``sqrt(tol)`` relatively."""
+        """Boxes under ``sqrt(tol)`` are zero (kunapuli2008, 5.1) unless that costs over ``sqrt(tol)`` relatively."""
         D = self.description
-        if choice.box is None or choice.lower is not None:
+        if D.box is None or choice.box is None or choice.lower is not None:
             return value, choice
         small = (choice.box < np.sqrt(tol)) & (choice.box > 0) & (D.box[0] == 0)
         if D.n_max is not None:
@@ -263,25 +326,27 @@ def solve_slams(
 
 def linearise(run: Run, starts, early: bool, rounds: int, tol: float, max_iter: int, patience: int) -> Choice:
     """Run successive linearisation from every start; the best choice so far."""
-    formulation = Formulation(run.description, "C")
-    programs = LinearPrograms(formulation.mpcc)
     for index, start in enumerate(starts):
+        formulation, programs = run.exact(start.C)
         value, solutions = run.evaluate(start)
-        unit = max(value, 1e-6) / start.C
+        unit = max(value, 1e-6) * formulation.unit / start.C
         x = formulation.encode(start, solutions)
         name = f"slams {index}"
         if early:
             _penalised(run, formulation, programs, x, unit, WEIGHTS[1:], tol, max_iter, patience, name)
         else:
-            best, choice = np.inf, start
+            best, choice, lift = np.inf, start, 0
             for turn in range(1 + rounds):
                 if turn and (run.late() or run.evaluate.best is None):
                     break
                 if turn:
                     _, solutions = run.evaluate(choice)
                     x = formulation.encode(choice, solutions)
-                weights = WEIGHTS[1:] if turn == 0 else WEIGHTS[(turn - 1) % 2 :]
+                weights = WEIGHTS[lift + (1 if turn == 0 else (turn - 1) % 2) :]
                 here = _penalised(run, formulation, programs, x, unit, weights, tol, max_iter, None, name)
+                if run.stages[-1].status != "solved":  # too light a penalty led where complementarity is lost
+                    lift = min(lift + 2, len(WEIGHTS) - 2)
+                    continue
                 if here[0] >= best * (1.0 - 1e-4) and turn >= 2:
                     break
                 if here[0] < best:
@@ -294,7 +359,8 @@ def linearise(run: Run, starts, early: bool, rounds: int, tol: float, max_iter: 
 
 def _penalised(run, formulation, programs, x, unit, weights, tol, max_iter, patience, name):
     """Successive linearisation through some weights; the best true objective met and its choice."""
-    mpcc, seen = formulation.mpcc, [np.inf, None, 0]
+    mpcc = formulation.mpcc
+    seen: list[Any] = [np.inf, None, 0]
 
     def watch(point: np.ndarray, step: float) -> bool:
         choice = formulation.decode(point)
@@ -323,12 +389,16 @@ def _penalised(run, formulation, programs, x, unit, weights, tol, max_iter, pati
         )
         x, programs_solved = result.x, programs_solved + result.n_programs
         g, h = mpcc.sides(x)
-        if result.status not in ("solved", "slow", "stopped", "iteration limit") or (weight >= 0.1 and g @ h <= tol):
+        if result.status not in ("solved", "slow", "stopped", "iteration limit") or (
+            weight >= 0.1 and g @ h <= tol
+        ):
             break
     assert result is not None
-    status = "solved" if result.status in ("solved", "slow", "stopped") and g @ h <= tol else result.status
+    status = result.status
+    if status in ("solved", "slow", "stopped"):
+        status = "solved" if g @ h <= tol else "feasible"
     if status != "failed" and not run.late():
-        exact = settle(mpcc, x, programs, 100.0 * unit, run.deadline)
+        exact = settle(mpcc, x, programs, HOLD * unit, run.deadline)
         if exact is not None:
             x, status = exact, "solved"
     elapsed = time.perf_counter() - began
@@ -341,7 +411,7 @@ def _penalised(run, formulation, programs, x, unit, weights, tol, max_iter, pati
 def solve_mpec(
     description: Description,
     *,
-    backend: str = "uno",
+    backend: str = "auto",
     preset: str = "filterslp",
     form: str = "auto",
     complementarity: str = "pairwise",
@@ -360,7 +430,8 @@ def solve_mpec(
     Parameters
     ----------
     description : Description
-    backend : {"uno", "ipopt"}
+    backend : {"auto", "uno", "ipopt"}
+        "auto" is "uno", and "ipopt" for misclassification, where Uno claims errors that are far too low.
     preset : {"filterslp", "filtersqp"}
         Of Uno.
     complementarity : {"pairwise", "aggregated", "penalty"}
@@ -387,7 +458,10 @@ def solve_mpec(
     Answer
     """
     _check(backend, preset, form, complementarity, tol, first_tol)
+    if backend == "auto":
+        backend = "ipopt" if description.criterion == "misclassification" else "uno"
     load_package({"uno": "unopy", "ipopt": "ipyopt"}[backend])
+    load_package("highspy")
     run = Run.begin(description, max_time, on_stage, evaluate)
     first = Formulation(description, "lambda" if form == "auto" else form)
     if n_starts is None:
@@ -399,7 +473,7 @@ def solve_mpec(
         found = linearise(run, starts[:1], False, 2, tol, 60, 4)
         plan.insert(0, ("slams", found, min(first_tol, max(tol, 1e-2)), first))
         if form == "auto" and n_starts > 1 and description.criterion != "misclassification":
-            plan[1] = (*plan[1][:3], Formulation(description, "C"))
+            plan[1] = (*plan[1][:3], run.exact(plan[1][1].C)[0])
     settings = {"backend": backend, "preset": preset, "max_iter": max_iter}
     for name, choice, level, formulation in plan[:n_starts]:
         if run.late():
@@ -412,19 +486,33 @@ def _homotopy(run: Run, formulation: Formulation, choice: Choice, name, first, t
     """Solves with a falling tolerance (a growing penalty), each from the point and multipliers of the one before."""
     value, solutions = run.evaluate(choice)
     x, y, bound_duals = formulation.encode(choice, solutions), None, None
-    unit = max(value, 1e-6) * (1.0 / choice.C if formulation.form == "C" else 1.0)
+    unit = max(value, 1e-6) * (formulation.unit / choice.C if formulation.form == "C" else 1.0)
     steps = np.maximum(first * 0.1 ** np.arange(1 + max(0, round(np.log10(first / tol)))), tol)
+    if tol <= EXACT:
+        steps = np.append(steps, [0.1 * tol, 0.01 * tol])
     for k, level in enumerate(steps):
+        if level < tol and abs(run.stages[-1].claimed - run.stages[-1].objective) <= HONEST:
+            break
         program = relax(formulation.mpcc, float(level), kind, weight=0.1 * unit * 10.0**k)
         outcome = solve(program, x, y, deadline=run.deadline, bound_duals=bound_duals, **settings)
         if outcome.status not in ("solved", "time limit"):
             outcome = _again(run, formulation, program, outcome, settings)
         x, y, bound_duals = outcome.x, outcome.y, outcome.bound_duals
+        late = run.late() or outcome.status == "time limit"
         run.record(
-            formulation, x, name, float(level), outcome.status, outcome.detail, outcome.iterations, outcome.elapsed
+            formulation,
+            x,
+            name,
+            float(level),
+            outcome.status,
+            outcome.detail,
+            outcome.iterations,
+            outcome.elapsed,
+            final=late or level <= tol,
         )
         if run.late() or outcome.status == "time limit":
             return
+    run.settle(formulation, x, name, tol, outcome)
 
 
 def _again(run: Run, formulation: Formulation, program, failed: Outcome, settings) -> Outcome:
@@ -437,7 +525,7 @@ def _again(run: Run, formulation: Formulation, program, failed: Outcome, setting
 
 def _check(backend, preset, form, complementarity, tol, first_tol) -> None:
     for name, value, valid in (
-        ("backend", backend, tuple(BACKENDS)),
+        ("backend", backend, ("auto", *BACKENDS)),
         ("preset", preset, PRESETS),
         ("form", form, ("auto", *FORMS)),
         ("complementarity", complementarity, RELAXATIONS),
@@ -445,4 +533,6 @@ def _check(backend, preset, form, complementarity, tol, first_tol) -> None:
         if value not in valid:
             raise ValueError(f"unknown {name} {value!r}; use one of: {', '.join(valid)}")
     if not 0 < tol <= first_tol:
-        raise ValueError(f"tolerances must satisfy 0 < tol <= first_tol; got tol={tol!r}, first_tol={first_tol!r}")
+        raise ValueError(
+            f"tolerances must satisfy 0 < tol <= first_tol; got tol={tol!r}, first_tol={first_tol!r}"
+        )

@@ -1,0 +1,345 @@
+"""``method="mpec"`` and ``method="slams"``: a bilevel program solved as one program with complementarity."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from foldwise.bilevel import Bilevel
+from foldwise.optimizers.base import Minimizer, Trace
+from foldwise.optimizers.mpec.formulation import Choice, Description, Task
+from foldwise.optimizers.mpec.inner import Evaluator
+from foldwise.optimizers.mpec.solve import Answer, Stage, solve_mpec, solve_slams
+from foldwise.problems.polyhedral import PolyhedralProblem
+from foldwise.result import Status
+
+__all__ = ["Mpec", "Slams", "Translation"]
+
+CRITERIA = {"Absolute": "absolute", "Hinge": "hinge", "Misclassification": "misclassification"}
+NEEDS = (
+    "methods 'mpec' and 'slams' need LinearSVC(loss='hinge') with criterion 'hinge' or 'misclassification', or "
+    "LinearSVR(loss='epsilon_insensitive') with criterion 'absolute', and a space of C (or lam), epsilon, box and "
+    "box_lower; other programs: method='newton', 'lbfgsb' or 'grid'"
+)
+MAX_PAIRS = 6000
+"""Complementarity pairs beyond which a program is refused unless told otherwise."""
+
+
+class Translation:
+    """Between ``theta`` of a bilevel program and the hyper-parameters of its description in arrays.
+
+    The strength is ``C / lam``: one of them may be tuned, as one number; the other is fixed.
+    """
+
+    def __init__(self, bilevel: Bilevel, n_max: int | None = None) -> None:
+        self.space = bilevel.space
+        self.problems = bilevel.problems
+        first = self.problems[0]
+        if not all(isinstance(problem, PolyhedralProblem) for problem in self.problems):
+            raise ValueError(f"got {type(getattr(first, 'loss', first)).__name__} loss; {NEEDS}")
+        criterion = CRITERIA.get(type(bilevel.criterion).__name__)
+        classes = first.loss.task == "classification"
+        if criterion is None or (criterion == "absolute") == classes:
+            raise ValueError(f"got criterion {type(bilevel.criterion).__name__}; {NEEDS}")
+        self.names = self._names()
+        self.base = first.parameters(self.space.lower)
+        self._check_fixed()
+        self.description = self._describe(criterion, classes, n_max)
+
+    def _names(self) -> dict[str, str]:
+        """Name in the space of every kind of hyper-parameter that is tuned."""
+        kinds = self.problems[0].parameters.kinds
+        d = self.problems[0].design.n_features
+        names: dict[str, str] = {}
+        for block in self.space.blocks:
+            kind, bare = kinds[block.name], block.name.split("__")[-1]
+            wide = bare in ("box", "box_lower")
+            if bare not in ("C", "lam", "epsilon", "box", "box_lower"):
+                raise ValueError(f"cannot tune {block.name!r} this way; {NEEDS}")
+            if block.size != (d if wide else 1):
+                want = "one entry per feature" if wide else "a single number"
+                raise ValueError(f"{block.name!r} has {block.size} entries and must be {want} here; {NEEDS}")
+            names[bare] = block.name
+            assert kind
+        if "C" in names and "lam" in names:
+            raise ValueError(f"C and lam only act through C / lam; tune one of them. {NEEDS}")
+        return names
+
+    def _check_fixed(self) -> None:
+        """What is fixed must be the same in all training problems."""
+        for problem in self.problems:
+            par = problem.parameters(self.space.lower)
+            if problem.l1_ratio:
+                raise ValueError(f"an L1 part of the penalty is not part of this program; {NEEDS}")
+            if np.ptp(par.epsilon) > 0:
+                raise ValueError(f"epsilon differs between groups of samples; {NEEDS}")
+            for values in (par.lam, par.near, par.upper, par.lower):
+                if np.any(values != values[0]):
+                    raise ValueError(f"a penalty or box differs between classes; {NEEDS}")
+        if "lam" in self.names and np.any(self.base.near > 0):
+            raise ValueError(
+                "tune C, not lam, together with a proximity term: they act through different ratios"
+            )
+
+    def _describe(self, criterion: str, classes: bool, n_max: int | None) -> Description:
+        lam = self.base.lam[0]
+        self.tuned_lam = float(lam[0]) if "lam" in self.names else 1.0
+        if "lam" in self.names and np.ptp(lam) > 0:
+            raise ValueError(f"lam is tuned as one number, but features have penalties of their own; {NEEDS}")
+        self.unit = self._loss_unit()
+        if "C" in self.names:
+            C = tuple(self._bounds("C"))
+        elif "lam" in self.names:
+            low, high = self._bounds("lam")
+            C = (self.unit / high, self.unit / low)
+        else:
+            C = (self.unit, self.unit)
+        return Description(
+            self._tasks(),
+            "hinge" if classes else "epsilon_insensitive",
+            criterion,
+            (float(C[0]), float(C[1])),
+            self._tube(),
+            self._box("box"),
+            self._box("box_lower"),
+            lam / self.tuned_lam + self.base.near[0],
+            self.base.near[0] * self._reference(),
+            bool(self.problems[0].design.intercept),
+            n_max,
+        )
+
+    def _tube(self) -> tuple[float, float]:
+        fixed = float(self.base.epsilon.flat[0])
+        return self._bounds("epsilon") if "epsilon" in self.names else (fixed, fixed)
+
+    def _bounds(self, name: str) -> tuple[float, float]:
+        """Bounds of a single number in its own units."""
+        out = []
+        for theta in (self.space.lower, self.space.upper):
+            value = self.space.params(theta)[self.names[name]]
+            out.append(float(np.atleast_1d(value)[0]))
+        return out[0], out[1]
+
+    def _box(self, name: str):
+        """Bounds of the box, of equal ends where it is fixed; None where there is none."""
+        if name in self.names:
+            values = [
+                np.asarray(self.space.params(t)[self.names[name]], float)
+                for t in (self.space.lower, self.space.upper)
+            ]
+            return (values[0], values[1])
+        upper, lower = self.base.upper[0], self.base.lower[0]
+        if not np.any(np.isfinite(upper)) or (name == "box_lower" and "box" in self.names):
+            return None
+        if name == "box":
+            return (upper, upper)
+        return None if np.array_equal(lower, -upper) else (lower, lower)
+
+    def _loss_unit(self) -> float:
+        """The fixed weight of the loss, or what ``C`` is at the lower bounds: row weights are relative to it."""
+        if "C" in self.names:
+            return self._bounds("C")[0]
+        problem = self.problems[0]
+        return float(np.max(problem.parameters(self.space.lower).c))
+
+    def _reference(self) -> np.ndarray:
+        problem = self.problems[0]
+        return problem.reference[0] * problem.root[0]
+
+    def _tasks(self) -> list[Task]:
+        tasks = []
+        for problem in self.problems:
+            par, d = problem.parameters(self.space.lower), problem.design.n_features
+            X = np.asarray(_dense(problem.design.array)[:, :d], float)
+            for m in range(problem.n_tasks):
+                strength = problem._strength(m, par) / self.unit
+                train = strength > 0
+                rows = problem.folds.validation[problem.split[m]]
+                own = X / problem.root[m]
+                y = problem.Y[problem.target[m]]
+                cost = problem.validation_weight[problem.split[m]]
+                tasks.append(
+                    Task(own[train], y[train], own[rows], y[rows], strength[train], np.asarray(cost, float))
+                )
+        return tasks
+
+    def theta(self, choice: Choice) -> np.ndarray:
+        """The choice as a point of the space."""
+        params: dict[str, Any] = {}
+        for bare, name in self.names.items():
+            params[name] = {
+                "C": choice.C,
+                "lam": self.unit / choice.C,
+                "epsilon": choice.epsilon,
+                "box": choice.box,
+                "box_lower": choice.lower,
+            }[bare]
+        return self.space.clip(self.space.theta(params))
+
+    def choice(self, theta: np.ndarray) -> Choice:
+        """The point as a choice."""
+        params, D = self.space.params(theta), self.description
+        C = D.C[0]
+        if "C" in self.names:
+            C = float(params[self.names["C"]])
+        elif "lam" in self.names:
+            C = self.unit / float(np.atleast_1d(params[self.names["lam"]])[0])
+        epsilon = float(params[self.names["epsilon"]]) if "epsilon" in self.names else D.epsilon[0]
+        box = params.get(self.names.get("box", ""), None if D.box is None else D.box[0])
+        lower = params.get(self.names.get("box_lower", ""), None if D.box_lower is None else D.box_lower[0])
+        return D.clip(
+            Choice(C, epsilon, *(None if v is None else np.asarray(v, float) for v in (box, lower)))
+        )
+
+
+class _OneProgram(Minimizer):
+    """What both methods share: the description, the size limit, the records, the certificate."""
+
+    needs_gradient = False
+    max_pairs: int
+    n_max: int | None
+    from_start: bool
+
+    def iterate(self, trace: Trace, theta: np.ndarray) -> Status:
+        """Solve the program; every stage's hyper-parameters are evaluated and recorded."""
+        translation = Translation(trace.bilevel, self.n_max)
+        description = translation.description
+        self._check_size(description)
+        trace.evaluate(theta, note="start")
+        left = None if trace.deadline is None else trace.deadline - time.perf_counter()
+
+        def on_stage(stage: Stage, choice: Choice) -> None:
+            trace.evaluate(translation.theta(choice), note=f"{stage.name}: {stage.status}")
+
+        answer = self._solve(
+            description,
+            start=translation.choice(theta) if self.from_start else None,
+            max_time=left,
+            on_stage=on_stage,
+            evaluate=Evaluator(description),
+        )
+        trace.evaluate(translation.theta(answer.choice), note="polished")
+        trace.details.update(_details(answer))
+        return {
+            "solved": Status.CONVERGED,
+            "time limit": Status.TIME_LIMIT,
+            "iteration limit": Status.MAX_ITER,
+        }.get(answer.status, Status.STALLED)
+
+    def _check_size(self, D: Description) -> None:
+        rows = sum(len(task.y) for task in D.tasks)
+        pairs = rows * (2 if D.loss == "hinge" else 3) + (0 if D.box is None else 2 * D.d * len(D.tasks))
+        if D.criterion == "misclassification":
+            pairs += 2 * sum(len(task.y_val) for task in D.tasks)
+        if pairs > self.max_pairs:
+            raise ValueError(
+                f"{rows} training rows over {len(D.tasks)} folds make {pairs} complementarity pairs, more than "
+                f"max_pairs={self.max_pairs}; use method='newton' or 'lbfgsb', which follow gradients of the same "
+                "program, fewer rows or folds, or raise max_pairs in method_options"
+            )
+
+    def _solve(self, description: Description, **common: Any) -> Answer:
+        raise TypeError(f"{type(self).__name__} does not define _solve")
+
+
+@dataclass(frozen=True)
+class Mpec(_OneProgram):
+    """Cross-validation as one nonlinear program with relaxed complementarity: bennett2006 (6), kunapuli2008 (11), (13).
+
+    Parameters
+    ----------
+    backend, preset, form, complementarity, tol, first_tol, chain, n_starts, max_iter
+        See :func:`foldwise.optimizers.mpec.solve.solve_mpec`.
+    n_max : int, optional
+        At most this many features with a box that is not zero.
+    from_start : bool
+        Start from the search's starting point rather than from the best point of a grid.
+    max_pairs : int
+        Refuse a program with more complementarity pairs.
+    """
+
+    backend: str = "auto"
+    preset: str = "filterslp"
+    form: str = "auto"
+    complementarity: str = "pairwise"
+    tol: float = 1e-6
+    first_tol: float = 0.1
+    chain: bool = True
+    n_starts: int | None = None
+    max_iter: int = 500
+    n_max: int | None = None
+    from_start: bool = False
+    max_pairs: int = MAX_PAIRS
+
+    name = "mpec"
+
+    def _solve(self, description: Description, **common: Any) -> Answer:
+        return solve_mpec(
+            description,
+            backend=self.backend,
+            preset=self.preset,
+            form=self.form,
+            complementarity=self.complementarity,
+            tol=self.tol,
+            first_tol=self.first_tol,
+            chain=self.chain,
+            n_starts=self.n_starts,
+            max_iter=self.max_iter,
+            **common,
+        )
+
+
+@dataclass(frozen=True)
+class Slams(_OneProgram):
+    """Successive linearisation of the penalised program: linear programs only, fast, often nearly as good.
+
+    Parameters
+    ----------
+    early, rounds, tol, n_starts, max_iter, patience
+        See :func:`foldwise.optimizers.mpec.solve.solve_slams`.
+    n_max, from_start, max_pairs
+        See :class:`Mpec`.
+    """
+
+    early: bool = False
+    rounds: int = 3
+    tol: float = 1e-6
+    n_starts: int = 1
+    max_iter: int = 60
+    patience: int = 4
+    n_max: int | None = None
+    from_start: bool = False
+    max_pairs: int = 5 * MAX_PAIRS
+
+    name = "slams"
+
+    def _solve(self, description: Description, **common: Any) -> Answer:
+        return solve_slams(
+            description,
+            early=self.early,
+            rounds=self.rounds,
+            tol=self.tol,
+            n_starts=self.n_starts,
+            max_iter=self.max_iter,
+            patience=self.patience,
+            **common,
+        )
+
+
+def _details(answer: Answer) -> dict[str, Any]:
+    """The certificate as plain values."""
+    return {
+        "claimed": answer.claimed,
+        "gap": answer.gap,
+        "solver_status": answer.status,
+        "solver_detail": answer.detail,
+        "n_features": answer.n_features,
+        **answer.certificate,
+    }
+
+
+def _dense(array: Any) -> Any:
+    return array.toarray() if hasattr(array, "toarray") else array

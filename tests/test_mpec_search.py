@@ -1,0 +1,144 @@
+"""``method="mpec"`` and ``"slams"`` in a search: records, certificate, agreement with gradients, errors."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import StandardScaler
+
+from foldwise import BilevelSearchCV, KernelSVC, LinearSVC, LinearSVR
+from foldwise.result import Result
+from foldwise.space import Lin, Log
+
+for package in ("unopy", "ipyopt", "highspy"):
+    pytest.importorskip(package)
+
+
+def regression(n=36, d=4, seed=0):
+    rng = np.random.default_rng(seed)
+    X = rng.normal(size=(n, d))
+    return X, X[:, 0] - X[:, 1] + 0.4 * rng.normal(size=n)
+
+
+def classification(n=45, d=3, seed=1):
+    X, z = regression(n, d, seed)
+    return X, np.where(z + 0.3 > 0, "yes", "no")
+
+
+BOX = {"box": Lin(0.0, 1.5, per="feature")}
+TUBE = {"C": (1e-2, 10.0), "epsilon": (0.01, 1.0), **BOX}
+
+
+def search(model, space, method, **options):
+    criterion = options.pop("criterion", "absolute" if isinstance(model, LinearSVR) else "hinge")
+    return BilevelSearchCV(model, space, method=method, criterion=criterion, cv=3, **options)
+
+
+@pytest.mark.parametrize("method", ["slams", "mpec"])
+def test_a_search_ends_below_every_point_it_saw_and_carries_its_certificate(method):
+    X, y = regression()
+    found = search(LinearSVR(loss="epsilon_insensitive"), TUBE, method).fit(X, y)
+    result = found.result_
+    assert result.objective == min(record.objective for record in result.history)
+    assert result.objective < result.objective_start
+    assert result.objective == pytest.approx(-found.best_score_, rel=1e-12)
+    assert result.details["stationarity"] in ("S", "B")
+    assert result.details["gap"] < 1e-3 or result.details["loose_intercepts"]
+    assert result.details["solver_status"] == "solved"
+    assert Result.from_json(result.to_json()).details == result.details
+    assert "stationarity" in result.summary()
+    assert found.best_estimator_.box.tolist() == found.refit_params_["box"].tolist()
+
+
+def test_gradients_and_programs_agree():
+    """The same program by implicit differentiation and as one nonlinear program, within a few hundredths."""
+    X, y = regression(d=2)
+    values = {
+        method: search(LinearSVR(loss="epsilon_insensitive"), TUBE, method, refit=False)
+        .fit(X, y)
+        .result_.objective
+        for method in ("mpec", "slams", "lbfgsb")
+    }
+    assert values["mpec"] <= min(values.values()) * 1.01
+    assert max(values.values()) <= min(values.values()) * 1.1
+
+
+def test_lam_and_c_are_the_same_program_and_lam_is_scaled_for_the_final_fit():
+    X, y = classification()
+    by_c = search(LinearSVC(loss="hinge"), {"C": Log(1e-2, 1e2), **BOX}, "slams").fit(X, y)
+    by_lam = search(LinearSVC(loss="hinge"), {"lam": Log(1e-2, 1e2), **BOX}, "slams").fit(X, y)
+    assert by_lam.best_score_ == pytest.approx(by_c.best_score_, rel=1e-6)
+    assert by_lam.best_params_["lam"] == pytest.approx(1 / by_c.best_params_["C"], rel=1e-4)
+    assert by_lam.refit_params_["lam"] == pytest.approx(1.5 * by_lam.best_params_["lam"])
+    np.testing.assert_array_equal(by_lam.refit_params_["box"], by_lam.best_params_["box"])
+
+
+def test_a_scaler_inside_the_folds_and_weights():
+    X, y = classification()
+    weight = np.random.default_rng(0).uniform(0.5, 2.0, len(y))
+    pipe = make_pipeline(StandardScaler(), LinearSVC(loss="hinge", class_weight="balanced"))
+    space = {"linearsvc__C": Log(1e-2, 1e2), "linearsvc__box": Lin(0.0, 1.5, per="feature")}
+    found = search(pipe, space, "slams", criterion="hinge").fit(5.0 * X + 3.0, y, sample_weight=weight)
+    gap = [record for record in found.result_.history if record.note == "polished"][-1]
+    assert gap.objective == pytest.approx(found.result_.details["claimed"], rel=0.05)
+    assert found.result_.objective < found.result_.objective_start
+
+
+def test_misclassification_needs_no_gradient():
+    X, y = classification()
+    space = {"lam": Log(1e-2, 1e2), **BOX}
+    found = search(LinearSVC(loss="hinge"), space, "mpec", criterion="misclassification").fit(X, y)
+    grid = search(
+        LinearSVC(loss="hinge", box=1.5), {"lam": Log(1e-2, 1e2)}, "grid", criterion="misclassification"
+    ).fit(X, y)
+    assert found.best_score_ >= grid.best_score_
+
+
+def test_a_start_of_ones_own():
+    X, y = regression()
+    start = {"C": 0.5, "epsilon": 0.2, "box": np.full(4, 0.7)}
+    found = search(LinearSVR(loss="epsilon_insensitive"), TUBE, "slams", method_options={"start": start}).fit(
+        X, y
+    )
+    assert found.result_.history[0].params["C"] == pytest.approx(0.5)
+    assert found.result_.history[0].params["box"] == pytest.approx([0.7] * 4)
+
+
+@pytest.mark.parametrize("method", ["mpec", "slams"])
+def test_no_time_returns_what_there_is(method):
+    X, y = regression(n=60, d=6)
+    found = search(LinearSVR(loss="epsilon_insensitive"), TUBE, method, max_time=0.3).fit(X, y)
+    assert found.result_.status.value == "time limit"
+    assert found.result_.objective <= found.result_.objective_start
+
+
+@pytest.mark.parametrize(
+    ("model", "space", "criterion", "message"),
+    [
+        (LinearSVR(), {"C": (0.01, 10.0)}, "absolute", "epsilon_insensitive"),
+        (LinearSVR(loss="epsilon_insensitive"), {"C": (0.01, 10.0)}, "squared", "criterion Squared"),
+        (LinearSVC(loss="hinge"), {"C": (0.01, 10.0)}, "logistic", "criterion Logistic"),
+        (LinearSVC(loss="hinge"), {"lam": Log(0.01, 10.0, per="feature")}, "hinge", "single number"),
+        (LinearSVC(loss="hinge"), {"C": (0.01, 10.0), "lam": (0.01, 10.0)}, "hinge", "[Tt]une one of them"),
+        (
+            LinearSVC(loss="hinge"),
+            {"C": (0.01, 10.0), "box": Lin(0.0, 1.0)},
+            "hinge",
+            "one entry per feature",
+        ),
+        (KernelSVC(loss="hinge"), {"C": (0.01, 10.0)}, "hinge", "LinearSVC"),
+    ],
+)
+@pytest.mark.parametrize("method", ["mpec", "slams"])
+def test_other_programs_get_an_error_that_says_what_can_be_done(method, model, space, criterion, message):
+    X, y = regression() if isinstance(model, LinearSVR) else classification()
+    with pytest.raises(ValueError, match=message):
+        search(model, space, method, criterion=criterion).fit(X, y)
+
+
+def test_a_program_beyond_the_promised_size_is_refused():
+    X, y = regression(n=60)
+    options = {"max_pairs": 100}
+    with pytest.raises(ValueError, match=r"max_pairs=100.*newton"):
+        search(LinearSVR(loss="epsilon_insensitive"), TUBE, "mpec", method_options=options).fit(X, y)
