@@ -23,6 +23,11 @@ SCRIPTS: dict[str, dict[str, tuple[str, str]]] = {
         "figure9": ("papers.moore2011.figures", "figure9"),
         "equation27": ("papers.moore2011.equation27", "run"),
     },
+    "lee2009": {
+        "figure1": ("papers.lee2009.figures", "figure1"),
+        "figure2": ("papers.lee2009.figures", "figure2"),
+        "figure3": ("papers.lee2009.figures", "figure3"),
+    },
     "thesis": {
         "table5.1": ("papers.thesis.table5_1", "run"),
         "table5.2": ("papers.thesis.table5_2", "run"),

@@ -60,6 +60,7 @@ def test_names_resolve(paper, name):
     ("paper", "counts"),
     [
         ("moore2011", {"table3": 28, "table4": 34}),
+        ("lee2009", {"figure1": 3, "figure2": 3, "figure3": 1}),
         (
             "thesis",
             {"5.1": 36, "5.2": 12, "5.3": 72, "5.5": 36, "5.6": 30, "5.7": 24, "moons": 4, "6.2": 11},

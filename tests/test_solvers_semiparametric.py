@@ -266,6 +266,13 @@ def test_the_factor_bounds_what_it_leaves_out(rank):
     assert longer.error(delta) < factor.error(delta)
 
 
+def test_a_kernel_matrix_that_is_too_large_is_refused():
+    n = 30_000
+    source = columns_of(RBF(), np.zeros((n, 1)))
+    with pytest.raises(ValueError, match=r"7.2 GB for 30000 rows.*use solver='pdsg'"):
+        solve(source, np.ones((n, 1)), np.arange(float(n)), 1.0, 0.1, solver="pdsg_alone")
+
+
 @pytest.mark.parametrize(
     ("change", "words"),
     [

@@ -2,6 +2,6 @@
 
 from foldwise.solvers.semiparametric.columns import Columns, columns_of
 from foldwise.solvers.semiparametric.decomposition import Progress
-from foldwise.solvers.semiparametric.solve import SOLVERS, SemiparametricSolution, solve
+from foldwise.solvers.semiparametric.methods import SOLVERS, SemiparametricSolution, solve
 
 __all__ = ["SOLVERS", "Columns", "Progress", "SemiparametricSolution", "columns_of", "solve"]

@@ -50,27 +50,46 @@ def curvature(K, Q, delta, C, sweeps):
 
 
 @njit(cache=True)
-def _wish(delta, pull, C, epsilon):
-    """Slope of the objective along which a row wants to move, zero when it is where it should be; the row's side."""
+def _interval(delta, C, epsilon):
+    """Where a row's pull may be for its coefficient, (4a) to (4c)."""
     if C <= 0.0:
-        return 0.0, 1.0
-    if delta > 0.0 or (delta == 0.0 and pull > 0.0):
-        slope = pull - epsilon
-        if (delta == 0.0 and slope < 0.0) or (delta >= C and slope > 0.0):
-            return 0.0, 1.0
-        return slope, 1.0
-    slope = pull + epsilon
-    if (delta == 0.0 and slope > 0.0) or (delta <= -C and slope < 0.0):
-        return 0.0, -1.0
-    return slope, -1.0
+        return -np.inf, np.inf
+    if delta == 0.0:
+        return -epsilon, epsilon
+    if delta > 0.0:
+        return epsilon, np.inf if delta >= C else epsilon
+    return -np.inf if delta <= -C else -epsilon, -epsilon
 
 
 @njit(cache=True)
-def _clipped(value, side, C):
-    """Into the half of the box on this side."""
-    if side > 0.0:
-        return min(max(value, 0.0), C)
-    return min(max(value, -C), 0.0)
+def _violations(K, Q, e, price, low, high, i, di, j, dj, pull, wrong):
+    """Bring ``e`` up to date after steps of rows ``i`` and ``j``, and fill ``pull`` and ``wrong``."""
+    n = e.shape[0]
+    if di != 0.0:
+        row = K[i]
+        for l in range(n):
+            e[l] -= di * row[l]
+    if dj != 0.0:
+        row = K[j]
+        for l in range(n):
+            e[l] -= dj * row[l]
+    for l in range(n):
+        pull[l] = e[l]
+    for k in range(price.shape[0]):
+        row, weight = Q[k], price[k]
+        for l in range(n):
+            pull[l] -= weight * row[l]
+    for l in range(n):
+        below, above = low[l] - pull[l], pull[l] - high[l]
+        wrong[l] = below if below > above else above
+
+
+@njit(cache=True)
+def _half(delta, pull, C):
+    """Ends of the part of the box in which a row moves, and the side on which it lies."""
+    if delta > 0.0 or (delta == 0.0 and pull > 0.0):
+        return 0.0, C, 1.0
+    return -C, 0.0, -1.0
 
 
 @njit(cache=True)
@@ -81,87 +100,70 @@ def pdsg(K, Q, e, delta, C, epsilon, total, eta, G, rho, rate, tol, balance, max
     of a dual Newton step that is taken after every primal one, and ``balance`` the unit of ``total``.
     """
     n, m = K.shape[0], Q.shape[0]
-    price = np.empty(m)
+    price, pull, wrong = np.empty(m), np.empty(n), np.empty(n)
+    low, high = np.empty(n), np.empty(n)
+    for l in range(n):
+        low[l], high[l] = _interval(delta[l], C[l], epsilon[l])
     dual = primal = 0.0
-    i = j = -1
+    i = j = 0
     di = dj = 0.0
     for step in range(max_steps + 1):
         primal = 0.0
         for k in range(m):
             price[k] = eta[k] + rho[k] * total[k]
             primal = max(primal, abs(total[k]) / balance)
-        # 2. The two rows with the largest violations, after the gradient caught up with the last step.
-        best = second = 0.0
-        bi = bj = -1
+        # 2. The two rows with the largest violations.
+        _violations(K, Q, e, price, low, high, i, di, j, dj, pull, wrong)
+        first = second = 0.0
+        i = j = -1
         for l in range(n):
-            if di != 0.0:
-                e[l] -= di * K[i, l]
-            if dj != 0.0:
-                e[l] -= dj * K[j, l]
-            pull = e[l]
-            for k in range(m):
-                pull -= price[k] * Q[k, l]
-            slope = abs(_wish(delta[l], pull, C[l], epsilon[l])[0])
-            if slope > best:
-                second, bj = best, bi
-                best, bi = slope, l
-            elif slope > second:
-                second, bj = slope, l
-        dual = best
+            if wrong[l] > second:
+                if wrong[l] > first:
+                    second, j = first, i
+                    first, i = wrong[l], l
+                else:
+                    second, j = wrong[l], l
+        dual = first
         if (dual <= tol and primal <= tol) or step == max_steps:
             return step, dual, primal
         # 3. Primal step: a Newton step of both rows if they are off their bounds, else a scaled gradient step.
-        i, j, di, dj = bi, bj, 0.0, 0.0
-        if bi >= 0:
-            pi, pj = e[i], 0.0
-            hii, hjj, hij = K[i, i], 0.0, 0.0
+        di = dj = 0.0
+        if i >= 0:
+            ai, bi, si = _half(delta[i], pull[i], C[i])
+            gi, hii = pull[i] - si * epsilon[i], K[i, i] + TAU
             for k in range(m):
-                pi -= price[k] * Q[k, i]
                 hii += rho[k] * Q[k, i] ** 2
-            gi, si = _wish(delta[i], pi, C[i], epsilon[i])
-            gj, sj = 0.0, 1.0
-            if bj >= 0:
-                pj = e[j]
-                hjj, hij = K[j, j], K[i, j]
+            if j >= 0:
+                aj, bj, sj = _half(delta[j], pull[j], C[j])
+                gj, hjj, hij = pull[j] - sj * epsilon[j], K[j, j] + TAU, K[i, j]
                 for k in range(m):
-                    pj -= price[k] * Q[k, j]
                     hjj += rho[k] * Q[k, j] ** 2
                     hij += rho[k] * Q[k, i] * Q[k, j]
-                gj, sj = _wish(delta[j], pj, C[j], epsilon[j])
-            inside = bj >= 0 and 0.0 < abs(delta[i]) < C[i] and 0.0 < abs(delta[j]) < C[j]
-            newton = False
-            if inside:
-                a, b = hii + TAU, hjj + TAU
-                det = a * b - hij * hij
-                if det > 0.0:
-                    di, dj = (b * gi - hij * gj) / det, (a * gj - hij * gi) / det
-                    di = _clipped(delta[i] + di, si, C[i]) - delta[i]
-                    dj = _clipped(delta[j] + dj, sj, C[j]) - delta[j]
+                newton = False
+                det = hii * hjj - hij * hij
+                if ai < delta[i] < bi and aj < delta[j] < bj and det > 0.0:
+                    di = min(max(delta[i] + (hjj * gi - hij * gj) / det, ai), bi) - delta[i]
+                    dj = min(max(delta[j] + (hii * gj - hij * gi) / det, aj), bj) - delta[j]
                     newton = di * gi + dj * gj > 0.0
-            if not newton:
-                di = _clipped(delta[i] + gi / (hii + TAU), si, C[i]) - delta[i]
-                dj = 0.0
-                if bj >= 0:
-                    dj = _clipped(delta[j] + gj / (hjj + TAU), sj, C[j]) - delta[j]
-            # (11): the minimiser along the step, at most all of it.
-            bend = hii * di * di + 2.0 * hij * di * dj + hjj * dj * dj
-            rise = gi * di + gj * dj
-            if rise < bend:
-                length = max(rise, 0.0) / bend
-                di *= length
-                dj *= length
-            if di != 0.0:
-                delta[i] += di
-            if dj != 0.0:
+                if not newton:
+                    di = min(max(delta[i] + gi / hii, ai), bi) - delta[i]
+                    dj = min(max(delta[j] + gj / hjj, aj), bj) - delta[j]
+                # (11): the minimiser along the step, at most all of it.
+                bend = hii * di * di + 2.0 * hij * di * dj + hjj * dj * dj
+                rise = gi * di + gj * dj
+                if rise < bend:
+                    di *= max(rise, 0.0) / bend
+                    dj *= max(rise, 0.0) / bend
                 delta[j] += dj
+                low[j], high[j] = _interval(delta[j], C[j], epsilon[j])
+                for k in range(m):
+                    total[k] += Q[k, j] * dj
+            else:
+                di = min(max(delta[i] + gi / hii, ai), bi) - delta[i]
+            delta[i] += di
+            low[i], high[i] = _interval(delta[i], C[i], epsilon[i])
             for k in range(m):
                 total[k] += Q[k, i] * di
-                if bj >= 0:
-                    total[k] += Q[k, j] * dj
-        if bj < 0:
-            j, dj = 0, 0.0
-        if bi < 0:
-            i, di = 0, 0.0
         # (12): dual step.
         for k in range(m):
             eta[k] += rate * total[k] / G[k]
@@ -170,13 +172,16 @@ def pdsg(K, Q, e, delta, C, epsilon, total, eta, G, rho, rate, tol, balance, max
 
 @njit(cache=True)
 def mpd(K, Q, e, delta, C, epsilon, total, eta, rho, tol, balance, max_steps):
-    """One row, or the multipliers, at a time: whichever violates its condition most; in place.
+    """One row at a time, or all multipliers when no row is far off; in place. Steps and the two violations.
 
-    Steps taken and the two violations. A multiplier step follows only when no row's violation, in units of the
-    balance that is left, is larger: the method of multipliers with an inner tolerance that falls with the balance.
+    The method of multipliers: a multiplier step, of length ``rho``, follows when the largest violation of a row has
+    fallen to half of what the step would change.
     """
     n, m = K.shape[0], Q.shape[0]
-    price = np.empty(m)
+    price, pull, wrong = np.empty(m), np.empty(n), np.empty(n)
+    low, high = np.empty(n), np.empty(n)
+    for l in range(n):
+        low[l], high[l] = _interval(delta[l], C[l], epsilon[l])
     dual = primal = 0.0
     i, di = 0, 0.0
     for step in range(max_steps + 1):
@@ -185,28 +190,23 @@ def mpd(K, Q, e, delta, C, epsilon, total, eta, rho, tol, balance, max_steps):
             price[k] = eta[k] + rho[k] * total[k]
             primal = max(primal, abs(total[k]) / balance)
             shift = max(shift, rho[k] * abs(total[k]))
+        _violations(K, Q, e, price, low, high, i, di, i, 0.0, pull, wrong)
         dual, best = 0.0, -1
         for l in range(n):
-            if di != 0.0:
-                e[l] -= di * K[i, l]
-            pull = e[l]
-            for k in range(m):
-                pull -= price[k] * Q[k, l]
-            slope = abs(_wish(delta[l], pull, C[l], epsilon[l])[0])
-            if slope > dual:
-                dual, best = slope, l
+            if wrong[l] > dual:
+                dual, best = wrong[l], l
         if (dual <= tol and primal <= tol) or step == max_steps:
             return step, dual, primal
         di = 0.0
-        if best >= 0 and dual > min(tol, 0.5 * shift) and (dual > 0.5 * shift or dual > tol):
+        if best >= 0 and (dual > 0.5 * shift or primal <= tol):
             i = best
-            pull, bend = e[i], K[i, i] + TAU
+            bend = K[i, i] + TAU
             for k in range(m):
-                pull -= price[k] * Q[k, i]
                 bend += rho[k] * Q[k, i] ** 2
-            slope, side = _wish(delta[i], pull, C[i], epsilon[i])
+            a, b, side = _half(delta[i], pull[i], C[i])
             old = delta[i]
-            delta[i] = _clipped(old + slope / bend, side, C[i])
+            delta[i] = min(max(old + (pull[i] - side * epsilon[i]) / bend, a), b)
+            low[i], high[i] = _interval(delta[i], C[i], epsilon[i])
             di = delta[i] - old
             for k in range(m):
                 total[k] += Q[k, i] * di

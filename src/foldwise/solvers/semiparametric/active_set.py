@@ -11,6 +11,9 @@ from foldwise.solvers.semiparametric.subproblem import Subproblem
 
 __all__ = ["active_set"]
 
+SINGLE = 20
+"""Steps to the first bound, one row held after each, that are taken before the interior point method is called."""
+
 RIDGE = 1e-13
 """Added to the diagonal of a free block, relative to its mean; ten times more until it can be factored."""
 
@@ -19,8 +22,8 @@ def active_set(sub: Subproblem, tol: float, max_rounds: int = 50) -> None:
     """Solve a subproblem in place.
 
     Every round 1. goes to the minimum over the free rows, those that leave the box held on its sides; 2. lets go the
-    held rows whose decisions are on the wrong side. Where rows want to move and none can, too few are free to fix the
-    multipliers, or the rounds are used up, an interior point method solves the subproblem.
+    held rows whose decisions are on the wrong side. Where rows want to move and none can, as when too few are free to
+    fix the multipliers, or where the free rows meet bound after bound, an interior point method solves the subproblem.
     """
     side = np.sign(sub.delta)
     free = (side != 0) & (np.abs(sub.delta) < sub.C)
@@ -41,6 +44,7 @@ def active_set(sub: Subproblem, tol: float, max_rounds: int = 50) -> None:
 def _to_minimum(sub: Subproblem, free: np.ndarray, side: np.ndarray) -> bool:
     """Go to the minimum over the free rows within the box; whether that gained anything, or there was nothing to do."""
     gained = not free.any()
+    single = 0
     infeasible = np.abs(sub.total).max(initial=0.0) > 1e-9 * float(sub.C.max(initial=0.0))
     while free.any():
         rows = np.flatnonzero(free)
@@ -74,6 +78,9 @@ def _to_minimum(sub: Subproblem, free: np.ndarray, side: np.ndarray) -> bool:
             sub.eta = eta
             free[rows[held]] = False
             return gained or lower > 0 or infeasible
+        single += 1
+        if single > SINGLE:
+            return False
         # 2. That did not pay: only as far as the first bound, and its row is held.
         assert first is not None
         step, sub.eta = first

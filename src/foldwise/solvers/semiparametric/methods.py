@@ -27,13 +27,19 @@ SOLVERS = ("auto", "interior_point", "active_set", "pdsg", "mpd", "pdsg_alone", 
 INNER_STEPS = 20_000
 """Steps that a first-order method may spend on one working set."""
 
+ALONE = 4.0
+"""Gigabytes of kernel matrix that a solver without the framework may hold."""
+
 RANK = 400
 """Largest rank of a kernel's factor for which ``auto`` relies on the interior point method alone."""
 
 COARSE = 100
 """Rank of the factor that starts ``auto`` otherwise."""
 
-FINE = 1e-5
+FRESH = 300
+"""Rows that may enter a working set of ``auto``; more than the paper's 100, because the start is good already."""
+
+FINE = 1e-3
 """Tolerance below which first-order methods are left for exact solves."""
 
 
@@ -195,7 +201,7 @@ class _Run:
             status, steps = self._alone(name, point, watch)
         elif self.solver in ("active_set", "pdsg", "mpd"):
             name = self.solver
-            status, steps = self._framework(name, point, watch)
+            status, steps = self._framework(name, point, watch, self.tol)
         else:
             name, status, steps = self._fast(point, watch, warm is not None)
         wrong, primal = point.violation(dual)
@@ -238,11 +244,13 @@ class _Run:
         delta = np.clip(delta, -dual.C, dual.C)
         return Point(delta, dual.basis.eta(beta), dual.source.product(delta))
 
-    def _framework(self, name: str, point: Point, watch: Watch) -> tuple[Status, int]:
+    def _framework(self, name: str, point: Point, watch: Watch, tol: float) -> tuple[Status, int]:
         """Algorithm 1 with one of the subproblem solvers."""
         cache = ColumnCache(self.dual.source, self.cache_size)
         options = {key: self.options[key] for key in ("size", "fresh") if key in self.options}
         exact = name == "active_set"
+        if self.solver == "auto" and not exact:
+            options.setdefault("fresh", FRESH)
         subsolver = active_set if exact else partial(_inner, name, watch)
         return decompose(
             self.dual,
@@ -250,7 +258,7 @@ class _Run:
             subsolver,
             cache,
             watch,
-            tol=self.tol,
+            tol=tol,
             max_iter=10_000 if self.max_iter is None else self.max_iter,
             grow=exact,
             **options,
@@ -260,6 +268,11 @@ class _Run:
         """All rows as one subproblem, with the whole kernel matrix."""
         dual = self.dual
         n = dual.source.n
+        if 8e-9 * n**2 > ALONE:
+            raise ValueError(
+                f"solver {self.solver!r} holds the whole kernel matrix: {8e-9 * n**2:.1f} GB for {n} rows, and "
+                f"{ALONE:g} GB are allowed; use solver={name!r} or 'auto'"
+            )
         Q = dual.basis.Q
         sub = Subproblem(
             K=dual.source.columns(np.arange(n)),
@@ -305,11 +318,12 @@ class _Run:
             point.f, self.left_out = dual.source.product(point.delta), 0.0
             if _largest(point, dual) <= self.tol:
                 return "interior_point", Status.CONVERGED, steps
-        name = "active_set" if fine or self.tol < FINE else "pdsg"
-        status, more = self._framework(name, point, watch)
-        if status in (Status.STALLED, Status.MAX_ITER) and name == "pdsg":
+        name = "active_set" if fine else "pdsg"
+        status, more = self._framework(name, point, watch, max(self.tol, 0.0 if fine else FINE))
+        if name == "pdsg" and (status in (Status.STALLED, Status.MAX_ITER) or self.tol < FINE):
+            steps += more
             name = "active_set"
-            status, more = self._framework(name, point, watch)
+            status, more = self._framework(name, point, watch, self.tol)
         return name, status, steps + more
 
     def _interior_point(self, factor: Factor, fine: bool, point: Point, watch: Watch) -> int:

@@ -1,0 +1,1 @@
+"""A paper on decomposition algorithms for semiparametric support vector machines."""
