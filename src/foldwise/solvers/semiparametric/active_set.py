@@ -6,10 +6,17 @@ import numpy as np
 from scipy.linalg.lapack import dpotrf, dpotrs, dpstrf
 
 from foldwise.solvers.semiparametric.dual import violations
+from foldwise.solvers.semiparametric.first_order import first_order
 from foldwise.solvers.semiparametric.interior_point import interior_point
 from foldwise.solvers.semiparametric.subproblem import Subproblem
 
 __all__ = ["active_set"]
+
+MANY = 20
+"""Rows on the wrong side above which a few steps of PDSG sort out the sides first."""
+
+ROUGH = 4000
+"""How many steps these are at most."""
 
 SINGLE = 20
 """Steps to the first bound, one row held after each, that are taken before the interior point method is called."""
@@ -25,13 +32,17 @@ def active_set(sub: Subproblem, tol: float, max_rounds: int = 50) -> None:
     held rows whose decisions are on the wrong side. Where rows want to move and none can, as when too few are free to
     fix the multipliers, or where the free rows meet bound after bound, an interior point method solves the subproblem.
     """
+    wrong = sub.violations()
+    top = float(wrong.max(initial=0.0))
+    if np.sum(wrong > max(tol, 0.1 * top)) > MANY:
+        first_order("pdsg", sub, max(tol, 0.02 * top), max_steps=ROUGH)
     side = np.sign(sub.delta)
     free = (side != 0) & (np.abs(sub.delta) < sub.C)
     for _ in range(max_rounds):
         gained = _to_minimum(sub, free, side)
         wrong = sub.violations()
         loose = ~free & (wrong > tol)
-        if not loose.any() and wrong.max(initial=0.0) <= tol:
+        if not loose.any() and wrong.max(initial=0.0) <= tol and not _unbalanced(sub):
             return
         if not gained or not loose.any():
             break
@@ -45,7 +56,7 @@ def _to_minimum(sub: Subproblem, free: np.ndarray, side: np.ndarray) -> bool:
     """Go to the minimum over the free rows within the box; whether that gained anything, or there was nothing to do."""
     gained = not free.any()
     single = 0
-    infeasible = np.abs(sub.total).max(initial=0.0) > 1e-9 * float(sub.C.max(initial=0.0))
+    infeasible = _unbalanced(sub)
     while free.any():
         rows = np.flatnonzero(free)
         H = sub.K[np.ix_(rows, rows)]
@@ -97,6 +108,11 @@ def _to_minimum(sub: Subproblem, free: np.ndarray, side: np.ndarray) -> bool:
             return True
         free[rows[hit]] = False
     return gained
+
+
+def _unbalanced(sub: Subproblem) -> bool:
+    """Whether the equalities are off by more than rounding."""
+    return float(np.abs(sub.total).max(initial=0.0)) > 1e-9 * float(sub.C.max(initial=0.0))
 
 
 def _placed(value: np.ndarray, side: np.ndarray, C: np.ndarray, held: np.ndarray) -> np.ndarray:

@@ -10,7 +10,7 @@ import numpy as np
 
 from foldwise.result import Status
 from foldwise.solvers.semiparametric.columns import ColumnCache
-from foldwise.solvers.semiparametric.dual import Dual
+from foldwise.solvers.semiparametric.dual import Dual, rebalanced
 from foldwise.solvers.semiparametric.subproblem import Subproblem
 
 __all__ = ["Point", "Progress", "Watch", "decompose"]
@@ -114,6 +114,7 @@ def decompose(
         top = float(wrong.max(initial=0.0))
         watch.note(step, top, primal, dual.basis.beta(point.eta))
         if max(top, primal) <= tol:
+            _settle(dual, point, cache, tol)
             return Status.CONVERGED, step
         if watch.late():
             return watch.status, step
@@ -151,6 +152,20 @@ def decompose(
         point.delta[working] = sub.delta
         point.eta = sub.eta
     return Status.MAX_ITER, max_iter
+
+
+def _settle(dual: Dual, point: Point, cache: ColumnCache, tol: float) -> None:
+    """Meet the equalities to rounding, if the free rows can without a violation above ``tol``."""
+    Q = dual.basis.Q
+    delta = rebalanced(point.delta.copy(), dual.C, Q, np.zeros(len(Q)))
+    moved = np.flatnonzero(delta != point.delta)
+    if len(moved):
+        f = point.f.copy()
+        cache.add_to(f, moved, (delta - point.delta)[moved])
+        settled = Point(delta, point.eta, f)
+        wrong, primal = settled.violation(dual)
+        if max(float(wrong.max(initial=0.0)), primal) <= tol:
+            point.delta, point.f = delta, f
 
 
 def _working_set(

@@ -16,7 +16,7 @@ import numpy as np
 
 from foldwise.solvers.semiparametric.columns import Columns
 
-__all__ = ["Basis", "Dual", "violations"]
+__all__ = ["Basis", "Dual", "rebalanced", "violations"]
 
 DEPENDENT = 1e-10
 """Singular values of the scaled basis, relative to the largest, below which a direction counts as dependent."""
@@ -29,6 +29,20 @@ def violations(delta: np.ndarray, r: np.ndarray, C: np.ndarray, epsilon: np.ndar
     held = np.abs(delta) >= C
     out = np.where(side == 0, beyond, np.where(held, -beyond, np.abs(beyond)))
     return np.maximum(np.where(C > 0, out, 0.0), 0.0)
+
+
+def rebalanced(delta: np.ndarray, C: np.ndarray, Q: np.ndarray, goal: np.ndarray) -> np.ndarray:
+    """``Q delta = goal`` again after coefficients went to their bounds: the others give a little, each by its room."""
+    free = np.flatnonzero((delta != 0) & (np.abs(delta) < C))
+    if not len(Q) or not len(free):
+        return delta
+    size = np.abs(delta[free])
+    room = np.minimum(size, C[free] - size)
+    part = Q[:, free] * room
+    change = room * np.linalg.lstsq(part, goal - Q @ delta, rcond=None)[0]
+    if np.all(np.abs(change) < room):
+        delta[free] += change
+    return delta
 
 
 @dataclass(frozen=True, eq=False)

@@ -10,6 +10,7 @@ import numpy as np
 from scipy.linalg.lapack import dpotrs
 
 from foldwise.problems.cholesky import cholesky
+from foldwise.solvers.semiparametric.dual import rebalanced
 
 __all__ = ["InteriorPoint", "interior_point"]
 
@@ -80,7 +81,7 @@ def interior_point(
         # 2. Near the end, look at the point with its coefficients put on their bounds.
         mu = _fast.complementarity(Z, D, 0.0)
         if mu <= tol * size:
-            delta = _restored(_fast.snapped(Z, C, 0.2 * tol), C, Q, goal)
+            delta = rebalanced(_fast.snapped(Z, C, 0.2 * tol), C, Q, goal)
             best = InteriorPoint(delta, eta.copy(), step, accept(delta, eta))
         if best.accepted or stop() or not mu > 1e-15 * tol * size:
             break
@@ -134,17 +135,3 @@ class _System:
         if self.spread is not None:
             move += self.spread * (own - self.W * move)
         return _fast.directions(Z, D, gap, epsilon, target, second, move), x[len(self.L) :], move
-
-
-def _restored(delta: np.ndarray, C: np.ndarray, Q: np.ndarray, goal: np.ndarray) -> np.ndarray:
-    """``Q delta = goal`` again after coefficients went to their bounds: the others give a little, each by its room."""
-    free = np.flatnonzero((delta != 0) & (np.abs(delta) < C))
-    if not len(Q) or not len(free):
-        return delta
-    size = np.abs(delta[free])
-    room = np.minimum(size, C[free] - size)
-    part = Q[:, free] * room
-    change = room * np.linalg.lstsq(part, goal - Q @ delta, rcond=None)[0]
-    if np.all(np.abs(change) < room):
-        delta[free] += change
-    return delta
