@@ -27,7 +27,7 @@ class Columns:
     n: int
 
     def block(self, rows: Any, columns: Any, out: np.ndarray | None = None) -> np.ndarray:
-        """``K[rows][:, columns]``; either may be an index array or a slice."""
+        """``K[rows][:, columns]`` for an index array of rows, and one of columns or a slice of all."""
         raise NotImplementedError
 
     def diagonal(self) -> np.ndarray:
@@ -104,7 +104,7 @@ class MatrixColumns(Columns):
         self.K, self.n = K, len(K)
 
     def block(self, rows, columns, out=None):
-        value = self.K[rows][:, columns]
+        value = self.K[rows] if isinstance(columns, slice) else self.K[np.ix_(rows, columns)]
         if out is None:
             return value
         out[:] = value

@@ -135,7 +135,7 @@ def decompose(
         working = chosen
         # 2. Subproblem.
         sub = Subproblem(
-            K=dual.source.block(working, working),
+            K=np.ascontiguousarray(dual.source.block(working, working)),
             Q=np.ascontiguousarray(dual.basis.Q[:, working]),
             e=dual.y[working] - point.f[working],
             delta=point.delta[working],
