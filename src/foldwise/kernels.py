@@ -202,6 +202,16 @@ class _ExpPairs:
         np.exp(self.K, out=self.K)
         return self.K
 
+    def rows(self, log_p: Array, index: Array) -> Array:
+        """Some rows of the (symmetric) kernel matrix."""
+        out = np.take(self.D, index, axis=0)
+        out *= -float(np.exp(log_p[0]))
+        return np.exp(out, out=out)
+
+    def apply_rows(self, log_p: Array, index: Array, K: Array, A: Array) -> Array:
+        """``(dK / dlog p) A`` for ``A`` that is zero but on the rows ``index``; ``K`` and ``A`` are given on these."""
+        return -float(np.exp(log_p[0])) * ((np.take(self.D, index, axis=0) * K).T @ A)[None]
+
     def contract(self, P: Array) -> Array:
         """``sum_ij P_ij dK_ij / dlog p``."""
         return np.array([-self.gamma * float(np.einsum("ij,ij,ij->", P, self.K, self.D, optimize=False))])

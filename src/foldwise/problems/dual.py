@@ -19,7 +19,7 @@ import numpy as np
 from scipy.linalg.lapack import dpotrf
 
 from foldwise.losses import EpsilonInsensitive, Hinge, Loss
-from foldwise.problems.gram import ActiveSystem, submatrix
+from foldwise.problems.gram import ActiveSystem
 from foldwise.problems.kernel import KernelPoint, KernelProblem
 from foldwise.problems.parameters import Canonical
 
@@ -40,9 +40,8 @@ class FreeSystem(ActiveSystem):
     lift: float = 0.0
 
     @classmethod
-    def build(cls, K: np.ndarray, rows: np.ndarray, D: Any, intercept: bool) -> FreeSystem:
-        """Factor the free rows' kernel matrix; dependent rows get a vanishing ridge. ``D`` is not used."""
-        H = submatrix(K, rows)
+    def build(cls, H: np.ndarray, rows: np.ndarray, D: Any, intercept: bool) -> FreeSystem:
+        """Factor ``H = K_FF``, which is overwritten; dependent rows get a vanishing ridge. ``D`` is not used."""
         size = max(float(np.trace(H)) / max(len(rows), 1), np.finfo(float).tiny)
         lift = size if intercept else 0.0
         H += lift
@@ -135,18 +134,18 @@ class DualProblem(KernelProblem):
     def systems(self, point: KernelPoint) -> list:
         """The factored system of every task's free rows, or of the rows that pin its intercept; built once."""
         if not point.systems:
-            K = self.gram(point.theta, point.par).K
+            gram = self.gram(point.theta, point.par)
             free, at_bound = self.kinds(point.alpha, point.par)
             low, up = self.limits(point.alpha, point.par)
             for m, mask in enumerate(free):
                 rows = np.flatnonzero(mask)
-                system: Any = FreeSystem.build(K, rows, None, self.intercept)
+                system: Any = FreeSystem.build(gram.block(rows), rows, None, self.intercept)
                 if self.intercept and not len(rows):
-                    system = self._pinned(K, m, point, low[m], up[m], at_bound[m]) or system
+                    system = self._pinned(gram, m, point, low[m], up[m], at_bound[m]) or system
                 point.systems.append(system)
         return point.systems
 
-    def _pinned(self, K, m: int, point: KernelPoint, low, up, at_bound) -> PinnedSystem | None:
+    def _pinned(self, gram, m: int, point: KernelPoint, low, up, at_bound) -> PinnedSystem | None:
         trains = np.flatnonzero(self.trains[m] & (self.weight > 0))
         ends = interval_ends(low[trains], up[trains], point.Z[m][trains])
         if ends is None:
@@ -157,7 +156,7 @@ class DualProblem(KernelProblem):
         rows = np.array([first, last])
         if first == last:
             rows, slope = rows[:1], np.zeros(1)
-        return PinnedSystem(rows, slope, float(K[np.ix_(rows, rows)].mean()))
+        return PinnedSystem(rows, slope, float(gram.block(rows).mean()))
 
     def direct(self, point: KernelPoint) -> tuple[np.ndarray | None, np.ndarray | None]:
         """Rows at their bound move with it; free rows of a tube, and those that pin an intercept, with its width."""

@@ -37,10 +37,9 @@ class ActiveSystem:
     mass: float = 0.0
 
     @classmethod
-    def build(cls, K: np.ndarray, rows: np.ndarray, D: np.ndarray, intercept: bool) -> ActiveSystem:
-        """Factor the system of the rows with curvature ``D``."""
+    def build(cls, H: np.ndarray, rows: np.ndarray, D: np.ndarray, intercept: bool) -> ActiveSystem:
+        """Factor the system of the rows with curvature ``D``, where ``H = K_QQ``; it is overwritten."""
         root = np.sqrt(D)
-        H = submatrix(K, rows)
         H *= root[:, None]
         H *= root
         return cls(rows, root, _factor(H)).bordered(intercept)
@@ -116,38 +115,115 @@ def _twin(pairs: Any) -> Any:
 
 
 class DenseGram:
-    """The kernel matrix of all rows, kept in full."""
+    """The kernel matrix of all rows.
+
+    Coefficients are sparse and systems live on a few rows, so where the kernel allows it (``pairs.rows``) only the
+    rows that are asked for are formed; the whole matrix is once they are more than ``FEW`` of all.
+    """
+
+    FEW = 0.5
 
     def __init__(self, pairs: Any) -> None:
         self.pairs = pairs
-        self.K = np.zeros((0, 0))
+        self.log_p = np.zeros(0)
+        self.n = 0
+        self._matrix: np.ndarray | None = None
+        self._store: np.ndarray | None = None
+        self._slot = np.zeros(0, dtype=int)
+        self._count = 0
+        self._applied: tuple[np.ndarray, np.ndarray] | None = None
 
     def twin(self) -> DenseGram:
         """A copy with a state of its own; what does not depend on parameters is shared."""
         return DenseGram(_twin(self.pairs))
 
     def update(self, log_p: np.ndarray) -> None:
-        """Form the matrix at these log-parameters."""
-        self.K = self.pairs.value(log_p)
+        """Take these log-parameters."""
+        self.log_p, self._matrix, self._count, self._applied = log_p, None, 0, None
+        if hasattr(self.pairs, "rows"):
+            self.n = len(self.pairs.D)
+            self._slot = np.full(self.n, -1)
+
+    @property
+    def K(self) -> np.ndarray:
+        """The whole matrix."""
+        if self._matrix is None:
+            self._store = None
+            self._matrix = self.pairs.value(self.log_p)
+        return self._matrix
+
+    def _holds(self, rows: np.ndarray) -> bool:
+        """Form these rows, or say that the whole matrix is the better choice."""
+        if self._matrix is not None or not hasattr(self.pairs, "rows"):
+            return False
+        new = rows[self._slot[rows] < 0]
+        count = self._count + len(new)
+        if count > self.FEW * self.n:
+            return False
+        if self._store is None:
+            self._store = np.empty((int(self.FEW * self.n) + 1, self.n))
+        if len(new):
+            self._store[self._count : count] = self.pairs.rows(self.log_p, new)
+            self._slot[new] = np.arange(self._count, count)
+            self._count = count
+        return True
 
     def product(self, A: np.ndarray) -> np.ndarray:
         """``A K`` for row vectors ``A`` (tasks, n)."""
+        if self._matrix is None:
+            used = np.flatnonzero(A.any(axis=0))
+            if self._holds(used):
+                assert self._store is not None
+                few = np.zeros((len(A), self._count))
+                few[:, self._slot[used]] = A[:, used]
+                return few @ self._store[: self._count]
         return A @ self.K
+
+    def values_at(self, rows: np.ndarray, v: np.ndarray) -> np.ndarray:
+        """``(K v)`` on some rows."""
+        if self._holds(rows):
+            assert self._store is not None
+            return self._store[self._slot[rows]] @ v
+        return self.K[rows] @ v
 
     def spread(self, rows: np.ndarray, V: np.ndarray) -> np.ndarray:
         """``K[:, rows] V``."""
+        if self._holds(rows):
+            assert self._store is not None
+            return self._store[self._slot[rows]].T @ V
         return self.K[:, rows] @ V
+
+    def block(self, rows: np.ndarray) -> np.ndarray:
+        """A copy of the matrix on these rows and columns."""
+        if self._holds(rows):
+            assert self._store is not None
+            return self._store.take(self._slot[rows], axis=0).take(rows, axis=1)
+        return submatrix(self.K, rows)
 
     def system(self, rows: np.ndarray, D: np.ndarray, intercept: bool) -> ActiveSystem:
         """The factored system of the rows with curvature ``D``."""
-        return ActiveSystem.build(self.K, rows, D, intercept)
+        return ActiveSystem.build(self.block(rows), rows, D, intercept)
 
     def contract(self, a: np.ndarray, alpha: np.ndarray) -> np.ndarray:
         """``sum_m a_m' (dK / dlog p) alpha_m`` for every parameter."""
+        if hasattr(self.pairs, "rows"):
+            return np.einsum("pnm,mn->p", self.apply(alpha), a)
         return self.pairs.contract(a.T @ alpha)
 
     def apply(self, alpha: np.ndarray) -> np.ndarray:
-        """``(dK / dlog p) alpha_m``: shape (parameters, n, tasks)."""
+        """``(dK / dlog p) alpha_m``: shape (parameters, n, tasks); that of the last ``alpha`` is kept."""
+        if self._applied is None or self._applied[0] is not alpha:
+            self._applied = alpha, self._apply(alpha)
+        return self._applied[1]
+
+    def _apply(self, alpha: np.ndarray) -> np.ndarray:
+        used = np.flatnonzero(alpha.any(axis=0))
+        if self._holds(used):
+            assert self._store is not None
+            own = self._store[self._slot[used]]
+            return self.pairs.apply_rows(self.log_p, used, own, np.ascontiguousarray(alpha[:, used].T))
+        if self._matrix is None:
+            self.K  # noqa: B018  (forms the matrix, whose derivative follows)
         return self.pairs.apply(np.ascontiguousarray(alpha.T))
 
 
@@ -192,6 +268,10 @@ class LandmarkGram:
     def product(self, A: np.ndarray) -> np.ndarray:
         """``A K`` for row vectors ``A`` (tasks, n)."""
         return (A @ self.B) @ self.B.T
+
+    def values_at(self, rows: np.ndarray, v: np.ndarray) -> np.ndarray:
+        """``(K v)`` on some rows."""
+        return self.B[rows] @ (self.B.T @ v)
 
     def spread(self, rows: np.ndarray, V: np.ndarray) -> np.ndarray:
         """``K[:, rows] V``."""

@@ -29,6 +29,15 @@ from foldwise.problems.parameters import Canonical, ParameterMap
 __all__ = ["KernelPoint", "KernelProblem"]
 
 
+@dataclass(frozen=True, eq=False)
+class Push:
+    """How ``theta`` acts at fixed decisions: see :meth:`KernelProblem.direct`; ``reach`` is ``K direct``."""
+
+    direct: np.ndarray | None
+    shift: np.ndarray | None
+    reach: np.ndarray | None
+
+
 @dataclass(eq=False)
 class KernelPoint:
     """Solutions of all tasks at one ``theta``: coefficients and decisions on all rows."""
@@ -41,7 +50,8 @@ class KernelPoint:
     converged: np.ndarray
     steps: int
     systems: list = field(default_factory=list)
-    """The factored systems of the derivatives; filled in when the first derivative is asked for."""
+    push: Push | None = None
+    """The factored systems of the derivatives and what acts directly; filled in when a derivative is asked for."""
 
 
 class KernelProblem:
@@ -177,9 +187,10 @@ class KernelProblem:
         out = np.zeros((self.n_tasks, self.n_rows + 1))
         for m, rows, g in slopes:
             out[m, :-1][rows] = g
-        P = self.gram(point.theta, point.par).product(out[:, :-1])
+        gram = self.gram(point.theta, point.par)
         for m, system in enumerate(self.systems(point)):
-            Du, kappa = system.solve(P[m][system.rows], float(out[m, :-1].sum()))
+            reach = gram.values_at(system.rows, out[m, :-1])
+            Du, kappa = system.solve(reach, float(out[m, :-1].sum()))
             out[m, system.rows] = -Du
             out[m, -1] = kappa
         return out
@@ -191,12 +202,27 @@ class KernelProblem:
         gram = self.gram(point.theta, par)
         if self.parameters.tunes["log_kernel"]:
             out += gram.contract(a, point.alpha) @ par.d_log_kernel[0]
-        direct, shift = self.direct(point)
-        if direct is not None:
-            out += np.einsum("mj,mjp->p", gram.product(a) + A[:, -1:], direct)
-        if shift is not None:
-            out -= np.einsum("mj,mjp->p", a, shift)
+        if point.push is None:
+            point.push = self._push(gram, *self.direct(point))
+        push = point.push
+        if push.direct is not None:
+            out += np.einsum("mj,mjp->p", a, push.reach) + A[:, -1] @ push.direct.sum(axis=1)
+        if push.shift is not None:
+            out -= np.einsum("mj,mjp->p", a, push.shift)
         return out
+
+    @staticmethod
+    def _push(gram: Any, direct: np.ndarray | None, shift: np.ndarray | None) -> Push:
+        """What acts directly, and where the decisions would go with it alone."""
+        if direct is None:
+            return Push(None, shift, None)
+        reach = np.zeros_like(direct)
+        used = np.flatnonzero(direct.any(axis=(0, 1)))  # a kernel's own parameters do not act on alpha
+        if len(used):
+            moves = np.ascontiguousarray(direct[:, :, used].transpose(0, 2, 1)).reshape(-1, direct.shape[1])
+            moved = gram.product(moves).reshape(len(direct), len(used), -1)
+            reach[:, :, used] = moved.transpose(0, 2, 1)
+        return Push(direct, shift, reach)
 
     def direct(self, point: KernelPoint) -> tuple[np.ndarray | None, np.ndarray | None]:
         """How ``theta`` acts at fixed decisions: changes of ``alpha``, and of the decisions of rows held at a kink.
@@ -222,13 +248,15 @@ class KernelProblem:
         """``d(z, b)/dtheta``: shape (tasks, n + 1, p)."""
         par, gram = point.par, self.gram(point.theta, point.par)
         p = self.parameters.space.size
-        direct, shift = self.direct(point)
+        if point.push is None:
+            point.push = self._push(gram, *self.direct(point))
+        direct, shift, reach = point.push.direct, point.push.shift, point.push.reach
         out = np.zeros((self.n_tasks, self.n_rows + 1, p))
         changes = None
         if self.parameters.tunes["log_kernel"]:
             changes = gram.apply(point.alpha)
         for m, system in enumerate(self.systems(point)):
-            r = np.zeros((self.n_rows, p)) if direct is None else gram.product(direct[m].T).T
+            r = np.zeros((self.n_rows, p)) if reach is None else reach[m].copy()
             if changes is not None:
                 r += changes[:, :, m].T @ par.d_log_kernel[0]
             held = 0.0 if shift is None else shift[m][system.rows]

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from foldwise.problems.dual import EDGE, FreeSystem, decision_limits, interval_ends
+from foldwise.problems.gram import submatrix
 
 __all__ = ["Finished", "finish"]
 
@@ -69,7 +70,7 @@ def finish(
         rows = np.flatnonzero(free)
         # 1. The free rows go to where their decisions are on the kink, or as far as a bound allows.
         if len(rows):
-            system = FreeSystem.build(K, rows, None, intercept)
+            system = FreeSystem.build(submatrix(K, rows), rows, None, intercept)
             step, shift = system.solve(low[rows] - f[rows], -float(alpha.sum()))
             b = -float(shift)
             a, push = side[rows] * alpha[rows], side[rows] * step
