@@ -10,7 +10,7 @@ import numpy as np
 from foldwise.problems.dual import EDGE, FreeSystem, decision_limits, interval_ends
 from foldwise.problems.gram import submatrix
 
-__all__ = ["Finished", "finish"]
+__all__ = ["Finished", "finish", "settle"]
 
 
 @dataclass(frozen=True, eq=False)
@@ -115,6 +115,96 @@ def finish(
             side = np.where(loose & (alpha == 0), np.where(below > 0, 1.0, -1.0), side)
         free |= loose
     return Finished(alpha, b, gap, rounds)
+
+
+def settle(
+    gram: Any,
+    y: np.ndarray,
+    tube: Any,
+    c: np.ndarray,
+    z: np.ndarray,
+    intercept: bool,
+    *,
+    near: float = 1e-8,
+    max_rounds: int = 30,
+    patience: int = 6,
+) -> Finished | None:
+    """The same problem from decisions ``z`` that are nearly those of its solution; None when that does not succeed.
+
+    Decisions tell each row's kind: free within ``near`` of its kink, else outside or at its bound. Each round solves for
+    the free rows and corrects all kinds at once: free rows that left the box are held at its side, held rows with the
+    wrong decision are let go. It ends where no kind changes, mostly after a few rounds; it may also never end, and is
+    given up when for ``patience`` rounds the rows to correct have not become fewer.
+
+    Parameters
+    ----------
+    gram : DenseGram
+        The kernel matrix; only rows with a coefficient are asked for.
+    y, c : ndarray, shape (n,)
+        Targets and bounds; rows with ``c_j = 0`` do not take part.
+    tube : None, float or ndarray
+    z : ndarray, shape (n,)
+    """
+    trains = c > 0
+    side, free, held = _kinds(y, tube, z, near * (1.0 + np.abs(y)))
+    free &= trains
+    alpha = np.where(held & trains & ~free, side * c, 0.0)
+    fewest, waited, b, size = len(y) + 1, 0, 0.0, 1.0
+    for rounds in range(1, max_rounds + 1):
+        rows = np.flatnonzero(free)
+        f = gram.product(alpha[None])[0]
+        low, up = decision_limits(y, tube, side, free, ~free & (alpha != 0))
+        # 1. The free rows go to where their decisions are on the kink, whatever their bounds say.
+        a = np.zeros(0)
+        if len(rows):
+            H = gram.block(rows)
+            size = float(np.abs(H.diagonal()).max())
+            system = FreeSystem.build(H, rows, None, intercept)
+            step, shift = system.solve(low[rows] - f[rows], -float(alpha.sum()))
+            b = -float(shift)
+            alpha[rows] += step
+            a = side[rows] * alpha[rows]
+            f = gram.product(alpha[None])[0]
+        elif intercept:
+            ends = interval_ends(low[trains], up[trains], f[trains])
+            if ends is None or abs(alpha.sum()) > 1e-13 * np.abs(alpha).sum():
+                return None
+            b = 0.5 * float((low - f)[trains][ends[0]] + (up - f)[trains][ends[1]])
+        # 2. Which rows are of the wrong kind?
+        tol = 1e-14 * (size * float(np.abs(alpha).sum()) + float(np.abs(y).max()))
+        below, above = np.where(trains, low - f - b, 0.0), np.where(trains, f + b - up, 0.0)
+        wrong = np.maximum(below, above)
+        loose = ~free & (wrong > tol)
+        out = (a < EDGE * c[rows]) | (a > (1 - EDGE) * c[rows])
+        changes = int(out.sum() + loose.sum())
+        if not changes and wrong.max(initial=0.0) <= tol:
+            return Finished(alpha, b, float(wrong.max(initial=0.0)), rounds)
+        if changes:
+            waited = 0 if changes < fewest else waited + 1
+            fewest = min(fewest, changes)
+        else:  # rounding in the free rows' decisions: solved again for what is left
+            waited += 2
+            if waited > patience:
+                return Finished(alpha, b, float(wrong.max()), rounds)
+        if waited > patience:
+            return None
+        # 3. Put them right.
+        left = rows[out]
+        alpha[left] = np.where(a[out] > 0.5 * c[left], side[left] * c[left], 0.0)
+        free[left] = False
+        if tube is not None:
+            side = np.where(loose & (alpha == 0), np.where(below > 0, 1.0, -1.0), side)
+        free |= loose
+    return None
+
+
+def _kinds(y: np.ndarray, tube: Any, z: np.ndarray, near: Any) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Sides of the rows, and which of them are free and which at their bound, by their decisions."""
+    if tube is None:
+        return y.copy(), np.abs(z - y) <= near, y * (y - z) > 0
+    side = np.where(z < y, 1.0, -1.0)
+    slack = np.abs(y - z) - tube
+    return side, np.abs(slack) <= near, slack > 0
 
 
 def _snapped(alpha: np.ndarray, c: np.ndarray, snap: float, intercept: bool) -> np.ndarray:

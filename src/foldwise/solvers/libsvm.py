@@ -10,7 +10,7 @@ import numpy as np
 from foldwise.problems.dual import DualProblem
 from foldwise.problems.gram import submatrix
 from foldwise.problems.kernel import KernelPoint
-from foldwise.solvers.active_set import finish
+from foldwise.solvers.active_set import Finished, finish, settle
 
 __all__ = ["LibSvm"]
 
@@ -39,36 +39,49 @@ class LibSvm:
     cache_size: float = 200.0
 
     def solve(self, problem: DualProblem, theta: np.ndarray, W: np.ndarray) -> KernelPoint:
-        """Solve every task at ``theta``; LIBSVM has no warm start, so ``W`` is not used."""
+        """Solve every task at ``theta``, near decisions ``W`` (tasks, n + 1); where they are zero, from nothing."""
         par = problem.parameters(theta)
-        K, c = problem.gram(theta, par).K, problem.strength(par)
+        gram, c, tubes = problem.gram(theta, par), problem.strength(par), problem.tube(par)
         M, n = problem.n_tasks, problem.n_rows
         alpha, b = np.zeros((M, n)), np.zeros(M)
         converged = np.ones(M, dtype=bool)
+        steps = 0
         for m in range(M):
-            rows = np.flatnonzero(c[m] > 0)
-            alpha[m, rows], b[m], converged[m] = self._fit(problem, par, K, c[m], m, rows)
-        Z = alpha @ K + b[:, None]
-        return KernelPoint(theta, par, np.column_stack([Z, b]), Z, alpha, converged, M)
+            y = problem.Y[problem.target[m]]
+            tube = None if tubes is None else np.broadcast_to(tubes, (M, n))[m]
+            done = None
+            if W[m].any():
+                done = settle(gram, y, tube, c[m], W[m, :-1], problem.intercept)
+            if done is None:
+                rows = np.flatnonzero(c[m] > 0)
+                done = self._fit(problem, y[rows], tube, gram.K, c[m], rows)
+                alpha[m, rows] = done.alpha
+            else:
+                alpha[m] = done.alpha
+            b[m] = done.b
+            steps += done.rounds
+            scale = 1.0 if tube is None else max(float(np.std(y)), 1e-3 * float(np.abs(y).max()))
+            converged[m] = done.gap <= 1e-6 * scale
+        Z = gram.product(alpha) + b[:, None]
+        return KernelPoint(theta, par, np.column_stack([Z, b]), Z, alpha, converged, steps)
 
-    def _fit(self, problem: DualProblem, par, K, c, m: int, rows: np.ndarray):
+    def _fit(self, problem: DualProblem, y, tubes, K, c, rows: np.ndarray) -> Finished:
         from sklearn.exceptions import ConvergenceWarning
         from sklearn.svm import SVC, SVR
 
-        y, own = problem.Y[problem.target[m]][rows], submatrix(K, rows)
+        own = submatrix(K, rows)
         options = {"kernel": "precomputed", "C": 1.0, "tol": self.tol, "max_iter": self.max_iter * len(rows)}
         options["cache_size"] = self.cache_size
         tube = None
-        if problem.loss.task == "classification":
+        if tubes is None:
             machine = SVC(**options)
         else:
-            epsilon = problem.by_row(par.epsilon)[m]
-            if np.ptp(epsilon) > 0:
+            if np.ptp(tubes) > 0:
                 raise ValueError(
                     "LIBSVM takes one epsilon for all rows; use a smooth loss (squared_epsilon_insensitive) for tubes "
                     "per group"
                 )
-            tube = float(epsilon[0])
+            tube = float(tubes[0])
             machine = SVR(epsilon=tube, **options)
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", ConvergenceWarning)
@@ -76,6 +89,4 @@ class LibSvm:
         out = np.zeros(len(rows))
         # Labels are -1 and +1, so scikit-learn's decision is positive where ours is.
         out[machine.support_] = machine.dual_coef_[0]
-        done = finish(own, y, tube, c[rows], out, float(machine.intercept_[0]), problem.intercept)
-        scale = 1.0 if tube is None else max(float(np.std(y)), 1e-3 * float(np.abs(y).max()))
-        return done.alpha, done.b, done.gap <= 1e-6 * scale
+        return finish(own, y, tube, c[rows], out, float(machine.intercept_[0]), problem.intercept)
