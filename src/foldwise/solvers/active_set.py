@@ -10,7 +10,10 @@ import numpy as np
 from foldwise.problems.dual import EDGE, FreeSystem, decision_limits, interval_ends
 from foldwise.problems.gram import submatrix
 
-__all__ = ["Finished", "finish", "settle"]
+__all__ = ["NEAR", "Finished", "finish", "settle"]
+
+NEAR = 1e-8
+"""Distance from its kink, relative to ``1 + |y|``, within which a decision tells that its row is free."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -125,7 +128,7 @@ def settle(
     z: np.ndarray,
     intercept: bool,
     *,
-    near: float = 1e-8,
+    near: float = NEAR,
     max_rounds: int = 30,
     patience: int = 6,
 ) -> Finished | None:

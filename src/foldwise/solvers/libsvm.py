@@ -10,7 +10,7 @@ import numpy as np
 from foldwise.problems.dual import DualProblem
 from foldwise.problems.gram import submatrix
 from foldwise.problems.kernel import KernelPoint
-from foldwise.solvers.active_set import Finished, finish, settle
+from foldwise.solvers.active_set import NEAR, Finished, finish, settle
 
 __all__ = ["LibSvm"]
 
@@ -63,7 +63,8 @@ class LibSvm:
             scale = 1.0 if tube is None else max(float(np.std(y)), 1e-3 * float(np.abs(y).max()))
             converged[m] = done.gap <= 1e-6 * scale
         Z = gram.product(alpha) + b[:, None]
-        return KernelPoint(theta, par, np.column_stack([Z, b]), Z, alpha, converged, steps)
+        W = np.column_stack([_telling(problem, par, alpha, Z), b])
+        return KernelPoint(theta, par, W, Z, alpha, converged, steps)
 
     def _fit(self, problem: DualProblem, y, tubes, K, c, rows: np.ndarray) -> Finished:
         from sklearn.exceptions import ConvergenceWarning
@@ -90,3 +91,14 @@ class LibSvm:
         # Labels are -1 and +1, so scikit-learn's decision is positive where ours is.
         out[machine.support_] = machine.dual_coef_[0]
         return finish(own, y, tube, c[rows], out, float(machine.intercept_[0]), problem.intercept)
+
+
+def _telling(problem: DualProblem, par, alpha: np.ndarray, Z: np.ndarray) -> np.ndarray:
+    """Decisions that tell the kinds of rows: one that is held and yet on its kink is moved a little to its side."""
+    y = np.broadcast_to(problem.targets(), Z.shape)
+    free, at_bound = problem.kinds(alpha, par)
+    tube = problem.tube(par)
+    side = y if tube is None else np.sign(y - Z)
+    gap = np.abs(Z - y) if tube is None else np.abs(np.abs(y - Z) - tube)
+    room = 2.0 * NEAR * (1.0 + np.abs(y))
+    return np.where(~free & (gap <= room), Z + np.where(at_bound, -side, side) * room, Z)
