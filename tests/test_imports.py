@@ -33,6 +33,7 @@ LAYERS = [
     {"optimizers"},
     {"estimators"},
     {"models"},
+    {"stages"},
     {"program"},
     {"search"},
     {"tables", "datasets", "saving", "plotting", "report", "cli", "testing"},

@@ -52,6 +52,8 @@ class Bilevel:
         self.n_tasks = sum(problem.n_tasks for problem in self.problems)
         self.n_evaluations = 0
         self.n_inner_steps = 0
+        self.end: Evaluation | None = None
+        """The evaluation that was certified last: where a search ended."""
 
     def twin(self) -> Bilevel:
         """The same program with a state of its own, for another start or another thread."""
@@ -71,7 +73,8 @@ class Bilevel:
         points = []
         for i, problem in enumerate(self.problems):
             if warm is None:
-                W = problem.start()
+                alike = i > 0 and hasattr(problem, "start_like")
+                W = problem.start_like(self.problems[0], points[0]) if alike else problem.start()
             else:
                 W = warm.points[i].W
                 if warm.sensitivities:
@@ -138,6 +141,7 @@ class Bilevel:
 
     def certify(self, evaluation: Evaluation) -> dict[str, Any]:
         """KKT residuals from the rows, hypergradient norm, entries at a bound, samples at a kink."""
+        self.end = evaluation
         kkt, kinks = [], 0
         for problem, point in zip(self.problems, evaluation.points, strict=True):
             kkt += problem.row_residual(point).tolist()

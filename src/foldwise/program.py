@@ -13,14 +13,15 @@ from sklearn.utils import _safe_indexing
 from sklearn.utils.validation import check_array
 
 from foldwise.basis import framed
-from foldwise.bilevel import Bilevel
+from foldwise.bilevel import Bilevel, Evaluation
 from foldwise.design import is_wide
 from foldwise.estimators.kernel import kernel_solver
 from foldwise.estimators.linear import linear_solver
-from foldwise.losses import Loss
+from foldwise.losses import Hinge, Loss, QuarticHinge
 from foldwise.models import Tunable
 from foldwise.models.kernel import kernel_dimension, kernel_start, slot_sizes, typical_widths
 from foldwise.models.linear import default_dimension
+from foldwise.optimizers.base import plain_params
 from foldwise.optimizers.starts import default_starts
 from foldwise.problems.assemble import Rows, assemble, make_space
 from foldwise.problems.assemble_kernel import KernelModel, SemiparametricModel, assemble_kernel
@@ -28,6 +29,7 @@ from foldwise.problems.gram import choose_landmarks
 from foldwise.problems.parameters import BOX
 from foldwise.solvers.bordered import ExactSemiparametric
 from foldwise.space import Dimension, Space, as_dimension
+from foldwise.stages import Prelude, Stage, choose_sample, decisions_by_row, play
 
 __all__ = ["Program", "build_program", "training_mass"]
 
@@ -38,15 +40,18 @@ Splits = Sequence[tuple[np.ndarray, np.ndarray]]
 class Program:
     """A bilevel program and what its start depends on.
 
-    ``tied`` is the same program with the widths of all features tied, for a first, isotropic search. ``exact`` builds
-    the program without landmarks, when ``bilevel`` uses them.
+    ``stages`` are cheaper searches that come first; ``index`` has the user's row numbers of every design's rows.
+    ``exact`` builds the program without landmarks, when ``bilevel`` uses them. ``end`` is where the search ended.
     """
 
     bilevel: Bilevel
     model: Any
     X: Any
-    tied: Bilevel | None = None
+    index: list[np.ndarray]
+    n_rows: int
+    stages: list[Stage] = field(default_factory=list)
     exact: Callable[[], Bilevel] | None = None
+    end: Evaluation | None = None
     _values: dict[str, Any] = field(default_factory=dict)
     _candidates: list[dict[str, Any]] = field(default_factory=list)
 
@@ -62,9 +67,14 @@ class Program:
         """Points to look at before the first start."""
         if not isinstance(self.model, KernelModel):
             return default_starts(self.bilevel)
-        return [self._theta(space, values) for values in [self._values, *self._candidates]]
+        return [self.theta(space, values) for values in self.values()]
 
-    def _theta(self, space: Space, values: Mapping[str, Any]) -> np.ndarray:
+    def values(self) -> list[dict[str, Any]]:
+        """The same for a kernel machine, by name."""
+        return [self._values, *self._candidates]
+
+    def theta(self, space: Space, values: Mapping[str, Any]) -> np.ndarray:
+        """The point of a space with these values; names that it does not have are left out."""
         kinds = self.bilevel.problems[0].parameters.kinds
         tubes = {
             name: 0.1 * float(np.mean(b.upper)) for b in space.blocks if kinds[(name := b.name)] == "epsilon"
@@ -72,6 +82,34 @@ class Program:
         return space.theta(
             {**tubes, **{name: value for name, value in values.items() if name in space.slices}}
         )
+
+    def play(self, real_only: bool, limits: Mapping[str, Any], kept: Callable[[Bilevel, str], Bilevel]) -> Prelude:
+        """Run the stages: all of them, or only those that value the very machine that is tuned.
+
+        ``kept`` gives a stage's program as it is run, by its name.
+        """
+        stages = [stage for stage in self.stages if stage.real or not real_only]
+        if not stages:
+            return Prelude()
+        prelude = play(stages, self.values(), self.theta, self.n_rows, limits, kept)
+        # Evaluations of a stage belong to the history with the values that it held fixed.
+        space = self.bilevel.space
+        held = plain_params(space.params(self.theta(space, self._values)))
+        prelude.results = [
+            replace(result, history=[replace(r, params={**held, **r.params}) for r in result.history])
+            for result in prelude.results
+        ]
+        return prelude
+
+    def decisions(self) -> tuple[np.ndarray, np.ndarray] | None:
+        """Decisions on the user's rows and intercepts, averaged over the folds, at the best point of the search.
+
+        None before any evaluation, and for machines that cannot start from them.
+        """
+        best = self.end
+        if best is None or not isinstance(self.model, KernelModel) or self.model.loss.polyhedral:
+            return None
+        return decisions_by_row(self.bilevel, best, self.index, self.n_rows)
 
 
 def build_program(
@@ -117,34 +155,95 @@ def build_program(
     )
 
     marks = _landmarks(model, X, folds, low_rank) if kernel else None
+    n = len(rows.Y[0])
+    index = [np.arange(n)] if folds is None else [np.concatenate(split) for split in splits]
 
-    def bilevel(dims: Mapping[str, Dimension], marks: list | None) -> Bilevel:
+    def bilevel(dims: Mapping[str, Dimension], marks: list | None, model=model, like=None) -> Bilevel:
         space = make_space(dims, rows, names, _labels(model, d, names))
         if not kernel:
             problems = _linear_problems(model, X, rows, splits, folds, space, dims, how)
             return Bilevel(
                 problems, criterion, space, linear_solver(problems[0], min(1e-9, _own_tol(tunable)))
             )
-        problems = _kernel_problems(model, X, rows, splits, folds, space, dims, marks)
+        problems = _kernel_problems(model, X, rows, splits, folds, space, dims, marks, like)
+        for problem, numbers in zip(problems, index, strict=True):
+            problem.rows = numbers[problem.folds.order]
         prior = _spread_penalty(space, dims, len(rows.Y[0]), shrinkage)
         solver: Any = ExactSemiparametric() if semiparametric else kernel_solver(model.loss, 1e-7, 100)
         return Bilevel(problems, criterion, space, solver, prior)
 
-    program = Program(bilevel(dimensions, marks), model, first)
+    program = Program(bilevel(dimensions, marks), model, first, index, n)
     if marks is not None:
         program.exact = lambda: bilevel(dimensions, None)
     if kernel:
         dense = np.asarray(first.toarray() if sp.issparse(first) else first, float)
         program._values, program._candidates = kernel_start(model, dense, set(dimensions))
-        wide = {
-            n: s for n, s in slot_sizes(model, d).items() if n in dimensions and s > 1 and n.endswith("gamma")
+        narrow = _narrow(model, dimensions, d)
+        program._values |= {
+            name: float(np.mean(model.values[name])) for name in dimensions if model.roles[name].kind == "epsilon"
         }
-        if wide:
-            program.tied = bilevel(
-                {n: replace(dim, tie=[0] * wide[n]) if n in wide else dim for n, dim in dimensions.items()},
-                marks,
+        smoothed = _smoothed(model)
+        plain = not (semiparametric or model.kernel.precomputed)
+        if plain and (found := choose_sample(rows, splits, n)) is not None:
+            chosen, few = found
+
+            def sample() -> Bilevel:
+                return _sample_program(
+                    tunable, X, rows, chosen, few, how, names, narrow, criterion, smoothed or model
+                )
+
+            parts = [chosen] if folds is None else [chosen[np.concatenate(split)] for split in few]
+            # A first solution is dear where C is large.
+            strength = [n for n in narrow if model.roles[n].kind == "log_c" and n != "class_weight"]
+            easy = (strength[0], model.roles[strength[0]].sign) if strength else None
+            program.stages.append(Stage("sample", sample, parts, SAMPLE_TOL, False, easy))
+        own = program.bilevel.problems
+        if smoothed is not None:
+            program.stages.append(
+                Stage("smooth", lambda: bilevel(narrow, None, smoothed, own), index, STAGE_TOL, False)
+            )
+        elif narrow != dimensions:
+            # A free tube is not to end above a fixed one: this stage is as accurate as the search with that.
+            tol = 1e-4 if model.loss.smooth and len(narrow) < len(dimensions) else STAGE_TOL
+            program.stages.append(
+                Stage("narrow", lambda: bilevel(narrow, marks, model, own), index, tol, True)
             )
     return program
+
+
+SAMPLE_TOL, STAGE_TOL = 1e-2, 1e-3
+"""Relative accuracy of the objective in stages before the search: on a sample, and on all rows."""
+BAND = 0.1
+"""Half width of the band on which the hinge is smoothed for a first search."""
+
+
+def _narrow(model: KernelModel, dimensions: Mapping[str, Dimension], d: int) -> dict[str, Dimension]:
+    """The dimensions with the widths of all features tied and, where something else is tuned, with a fixed tube."""
+    sizes = slot_sizes(model, d)
+    tied = {
+        name: replace(dim, tie=[0] * sizes[name])
+        if sizes.get(name, 1) > 1 and name.endswith("gamma")
+        else dim
+        for name, dim in dimensions.items()
+    }
+    rest = {name: dim for name, dim in tied.items() if model.roles[name].kind != "epsilon"}
+    return rest or tied
+
+
+def _smoothed(model: KernelModel) -> KernelModel | None:
+    """The model with the hinge smoothed on a narrow band; None for other losses."""
+    return replace(model, loss=QuarticHinge(epsilon=BAND)) if isinstance(model.loss, Hinge) else None
+
+
+def _sample_program(
+    tunable, X, rows: Rows, chosen, splits: Splits, how, names, dimensions, criterion, model: KernelModel
+) -> Bilevel:
+    """The program of a few rows and folds."""
+    part, own = _safe_indexing(X, chosen), rows.take(chosen)
+    folds = _transform(tunable, part, own, splits)[0] if how == "general" else None
+    space = make_space(dimensions, own, names, _labels(model, len(names), names))
+    problems = _kernel_problems(model, part, own, splits, folds, space, dimensions, None)
+    return Bilevel(problems, criterion, space, kernel_solver(model.loss, 1e-6, 100))
 
 
 def _own_tol(tunable: Tunable) -> float:
@@ -176,16 +275,20 @@ def _linear_problems(model, X, rows, splits, folds, space, dimensions, how) -> l
     ]
 
 
-def _kernel_problems(model: KernelModel, X, rows, splits, folds, space, dimensions, marks) -> list:
-    marks = [None] * (1 if folds is None else len(folds)) if marks is None else marks
+def _kernel_problems(
+    model: KernelModel, X, rows, splits, folds, space, dimensions, marks, like=None
+) -> list:
+    count = 1 if folds is None else len(folds)
+    marks, like = [None] * count if marks is None else marks, like or [None] * count
     if folds is None:
-        return [assemble_kernel(model, X, rows, splits, space, dimensions=dimensions, landmarks=marks[0])]
+        options = {"dimensions": dimensions, "landmarks": marks[0], "like": like[0]}
+        return [assemble_kernel(model, X, rows, splits, space, **options)]
     K = len(rows.Y)
     targets = K * (K - 1) // 2 if model.multiclass == "ovo" and K > 1 else K
     options = {"dimensions": dimensions, "n_total": len(splits) * targets}
     return [
-        assemble_kernel(model, part, part_rows, [split], space, landmarks=mark, **options)
-        for (part, part_rows, split), mark in zip(folds, marks, strict=True)
+        assemble_kernel(model, part, part_rows, [split], space, landmarks=mark, like=other, **options)
+        for (part, part_rows, split), mark, other in zip(folds, marks, like, strict=True)
     ]
 
 

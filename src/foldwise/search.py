@@ -24,7 +24,7 @@ from sklearn.utils.validation import (
     has_fit_parameter,
 )
 
-from foldwise.bilevel import Bilevel
+from foldwise.bilevel import Bilevel, Evaluation
 from foldwise.checkpoint import Checkpoint
 from foldwise.design import is_wide
 from foldwise.estimators.encoding import CallbackSupportMixin, encode_classes, encode_groups, with_callbacks
@@ -37,6 +37,7 @@ from foldwise.problems.assemble import Rows
 from foldwise.problems.assemble_kernel import KernelModel
 from foldwise.program import Program, build_program, training_mass
 from foldwise.result import CUT_SHORT, MESSAGES, Result, Status, merge
+from foldwise.stages import Halt, Prelude
 from foldwise.version import __version__
 
 __all__ = ["BilevelSearchCV"]
@@ -47,6 +48,8 @@ SCAN_SIZE = 4
 """With at most this many hyper-parameters a scan of a few points chooses the start; with more, two starts run."""
 KERNEL_TOL = 1e-4
 """Relative accuracy of the objective for kernel machines, whose evaluations are dear."""
+EXACT_TOL = 1e-3
+"""The same for exact machines (hinge, tube), whose error has a kink wherever a row changes its kind."""
 WIDE_TOL = 1e-5
 """The same for linear models on sparse data, with more columns than rows, or with many hyper-parameters."""
 OWN_STARTS = ("mpec", "slams")
@@ -285,7 +288,7 @@ class BilevelSearchCV(CallbackSupportMixin, MetaEstimatorMixin, BaseEstimator):
         if self.refit:
             factor = self._mass / training_mass(rows, splits) if self.rescale else 1.0
             fit_params = {"sample_weight": sample_weight, "sample_groups": sample_groups}
-            self._refit(tunable, X, y, fit_params, factor, classes, context)
+            self._refit(tunable, X, y, fit_params, factor, classes, context, program)
         if context is not None:
             context.call_on_fit_task_end(estimator=self, X=X, y=y)
 
@@ -415,6 +418,7 @@ class BilevelSearchCV(CallbackSupportMixin, MetaEstimatorMixin, BaseEstimator):
         limits: dict[str, Any] = {"callback": callback, "deadline": deadline, "began": began}
         before: list[Result] = []
         candidates: list[np.ndarray] = []
+        prelude, ends = Prelude(), list[Evaluation]()
         try:
             if start is not None:
                 starts = [space.theta(start)]
@@ -425,14 +429,22 @@ class BilevelSearchCV(CallbackSupportMixin, MetaEstimatorMixin, BaseEstimator):
             else:
                 reasoned = program.candidates(space)
                 scan = space.size <= SCAN_SIZE and not several_penalties(bilevel)
-                alone = scan or program.tied is not None or not optimizer.needs_gradient
+                if optimizer.needs_gradient:
+                    prelude = program.play(
+                        optimizer.name != "newton", limits, lambda part, stage: _kept(part, journal, stage)(0)
+                    )
+                    before += prelude.results
+                alone = scan or prelude.values is not None or not optimizer.needs_gradient
                 starts = program.starts(self.n_starts or (1 if alone else min(2, len(reasoned))), rng)
-                if optimizer.needs_gradient and program.tied is not None:
-                    before.append(self._isotropic(program, limits, journal))
-                    starts[0] = space.theta(program.tied.space.params(np.array(before[0].theta)))
+                if prelude.values is not None:
+                    starts[0] = program.theta(space, prelude.values)
+                    prelude.seed(bilevel, starts[0], program.index)
                 elif optimizer.needs_gradient and self.n_starts is None and scan:
                     candidates = reasoned[1:]
-            outcomes = self._run(optimizer, _kept(bilevel, journal, "search"), starts, candidates, limits)
+                if prelude.interrupted:
+                    optimizer, starts = Halt(Status.INTERRUPTED), starts[:1]
+            kept = _kept(bilevel, journal, "search")
+            outcomes = self._run(optimizer, kept, starts, candidates, limits, ends)
             if program.exact is not None and self.low_rank == "auto":
                 best = min(outcomes, key=lambda result: result.objective)
                 if best.approximation is not None and best.approximation["bound"] > LOW_RANK_BOUND * _scale(
@@ -440,28 +452,28 @@ class BilevelSearchCV(CallbackSupportMixin, MetaEstimatorMixin, BaseEstimator):
                 ):
                     # The landmarks chosen at the start do not serve where the search ended: go on without them.
                     before += outcomes
-                    exact = _kept(program.exact(), journal, "exact")
-                    outcomes = self._run(optimizer, exact, [np.array(best.theta)], [], limits)
+                    ends.clear()
+                    kept = _kept(program.exact(), journal, "exact")
+                    outcomes = self._run(optimizer, kept, [np.array(best.theta)], [], limits, ends)
         finally:
             close()
+        program.end = min(ends, key=lambda end: end.objective, default=None)
         result = merge(before, outcomes)
+        result = replace(result, details={**result.details, **prelude.details})
         given = int(self.random_state) if isinstance(self.random_state, (int, np.integer)) else None
         return replace(result, elapsed=time.perf_counter() - began, seed=given, version=__version__)
 
-    def _isotropic(self, program: Program, limits: dict[str, Any], journal: Checkpoint | None) -> Result:
-        """The search with one width for all features, from which the search over each starts."""
-        assert program.tied is not None
-        optimizer = METHODS["newton"](tol=1e-4)
-        space = program.tied.space
-        first, *others = program.candidates(space)
-        return run(optimizer, _kept(program.tied, journal, "tied")(0), first, candidates=others, **limits)
-
-    def _run(self, optimizer, program: Callable[[int], Bilevel], starts, candidates, limits) -> list[Result]:
-        """One result per starting point; a search that was cut short ends there."""
+    def _run(
+        self, optimizer, program: Callable[[int], Bilevel], starts, candidates, limits, ends: list[Evaluation]
+    ) -> list[Result]:
+        """One result per starting point, and in ``ends`` its evaluation; a search that was cut short ends there."""
 
         def one(index: int) -> Result:
-            points = candidates if index == 0 else []
-            return run(optimizer, program(index), starts[index], start=index, candidates=points, **limits)
+            points, own = candidates if index == 0 else [], program(index)
+            result = run(optimizer, own, starts[index], start=index, candidates=points, **limits)
+            ends.extend([] if own.end is None else [own.end])
+            return result
+
 
         if len(starts) > 1 and self.n_jobs not in (None, 1):
             return Parallel(n_jobs=self.n_jobs, prefer="threads")(delayed(one)(i) for i in range(len(starts)))
@@ -504,7 +516,7 @@ class BilevelSearchCV(CallbackSupportMixin, MetaEstimatorMixin, BaseEstimator):
             kernel = isinstance(program.model, KernelModel)
             flat = is_wide(program.X) or space.size > SCAN_SIZE
             fine = WIDE_TOL if flat else np.clip(1e-3 / max(self._mass, 1.0), 1e-8, 1e-5)
-            tol = KERNEL_TOL if kernel else float(fine)
+            tol = (EXACT_TOL if program.model.loss.polyhedral else KERNEL_TOL) if kernel else float(fine)
             options.setdefault("tol", tol)
         if self.max_iter is not None and "max_iter" in fields:
             options.setdefault("max_iter", self.max_iter)
@@ -577,12 +589,15 @@ class BilevelSearchCV(CallbackSupportMixin, MetaEstimatorMixin, BaseEstimator):
             results[f"split{t}_test_score"] = -folds[:, t]
         self.cv_results_ = results
 
-    def _refit(self, tunable, X, y, fit_params, factor: float, classes, context) -> None:
+    def _refit(self, tunable, X, y, fit_params, factor: float, classes, context, program: Program) -> None:
         """Fit a copy with the selected values, rescaled to ``factor`` times the rows of a fold."""
         began = time.perf_counter()
         params = tunable.rescaled(self._selected, factor)
         self.refit_params_ = tunable.export(params, classes)
         estimator = tunable.configure(clone(self.estimator), params, classes)
+        last = estimator[-1] if tunable.steps is not None else estimator
+        if hasattr(last, "start_from") and (known := program.decisions()) is not None:
+            last.start_from(*known)
         given = {tunable.prefix + name: value for name, value in fit_params.items() if value is not None}
         task = None if context is None else context.subcontext(task_name="refit")
         # What is given is for the last step, in folds and here: metadata routing inside a pipeline is not used.

@@ -110,11 +110,20 @@ class _Kernel(CallbackSupportMixin, BaseEstimator):
             memory_limit=self.memory_limit,
         )
 
+    def start_from(self, decisions: np.ndarray, intercept: np.ndarray) -> None:
+        """Let the next ``fit`` start from decisions (problems, rows) and intercepts (problems,) near its solution.
+
+        They save time and do not change what is found; without effect on the exact machines.
+        """
+        self._known = decisions, intercept
+
     def _solve(self, model: KernelModel, X: np.ndarray, rows: Rows) -> None:
         problem = assemble_kernel(model, X, rows, [], Space(()))
         solver = kernel_solver(model.loss, self.tol, self.max_iter)
-        start = problem.start()
-        if len(X) >= LANDMARK_ROWS and not (model.loss.polyhedral or model.kernel.precomputed):
+        start, known = problem.start(), self.__dict__.pop("_known", None)
+        if known is not None and known[0].shape == problem.Y.shape:
+            start = np.column_stack([known[0][:, problem.folds.order], known[1]])
+        elif len(X) >= LANDMARK_ROWS and not (model.loss.polyhedral or model.kernel.precomputed):
             start = _landmark_start(model, X, rows, solver, start)
         point = solver.solve(problem, np.zeros(0), start)
         if not point.converged.all():

@@ -117,10 +117,12 @@ def assemble_kernel(
     dimensions: Mapping[str, Dimension] | None = None,
     n_total: int | None = None,
     landmarks: np.ndarray | None = None,
+    like: KernelProblem | None = None,
 ) -> KernelProblem:
     """The training problems of all splits (times classes or pairs of classes) on one kernel matrix.
 
-    With ``landmarks`` (row numbers) the kernel is seen through these rows: see :class:`LandmarkGram`.
+    With ``landmarks`` (row numbers) the kernel is seen through these rows: see :class:`LandmarkGram`. ``like`` is a
+    problem on the same rows, whose distances are shared when it stores them in the same order.
     """
     dimensions = {} if dimensions is None else dimensions
     n, d = X.shape
@@ -137,19 +139,24 @@ def assemble_kernel(
     slots = kernel_slots(model, d)
     K, T = len(Y), folds.n_splits
     parameters = build_parameters(model, stored, folds, cells, dimensions, space, (K, T, 0, slots))
-    part = model.kernel.reordered(X, order)
+    gram: Any
+    if like is not None and np.array_equal(like.folds.order, order):
+        gram = like._gram.twin()
+    else:
+        part = model.kernel.reordered(X, order)
+        gram = (
+            DenseGram(model.kernel.pairs(part))
+            if landmarks is None
+            else landmark_gram(model, X, part, landmarks)
+        )
     if isinstance(model, SemiparametricModel):
         own = []
         for train, validation in splits:
             Psi = model.psi(X, rows, train, validation)
             weight = None if rows.weight is None else rows.weight[train]
             own.append((Psi @ independent(Psi[train], weight))[order])
-        gram: Any = DenseGram(model.kernel.pairs(part))
         return SemiparametricProblem(gram, Y, folds, model.loss, parameters, own, stored.weight, n_total)
     form = DualProblem if model.loss.polyhedral else KernelProblem
-    gram = (
-        DenseGram(model.kernel.pairs(part)) if landmarks is None else landmark_gram(model, X, part, landmarks)
-    )
     return form(gram, Y, folds, model.loss, parameters, model.fit_intercept, stored.weight, n_total, present)
 
 

@@ -102,6 +102,8 @@ class KernelProblem:
                 )
             self.validation_weight.append(v / (v.sum() * (n_total or self.n_tasks)) if len(v) else v)
         self._theta: np.ndarray | None = None
+        self.first: np.ndarray | None = None
+        self.rows: np.ndarray | None = None
 
     def _check_loss(self, loss: Loss) -> None:
         if not loss.smooth:
@@ -122,8 +124,17 @@ class KernelProblem:
         return other
 
     def start(self) -> np.ndarray:
-        """Decisions to start from: zero on all rows, and the intercept in the last column."""
-        return np.zeros((self.n_tasks, self.n_rows + 1))
+        """Decisions to start from, with the intercept in the last column: ``first`` if set, else zero on all rows."""
+        return np.zeros((self.n_tasks, self.n_rows + 1)) if self.first is None else self.first.copy()
+
+    def start_like(self, other: KernelProblem, point: KernelPoint) -> np.ndarray:
+        """Decisions to start from: those of another fold's problem for the same rows, where ``rows`` numbers them."""
+        if not self.loss.smooth or self.rows is None or other.rows is None or self.first is not None:
+            return self.start()
+        lead = np.flatnonzero(other.split == 0)
+        by_row = np.zeros((len(lead), max(int(self.rows.max()), int(other.rows.max())) + 1))
+        by_row[:, other.rows] = point.Z[lead]
+        return np.column_stack([by_row[:, self.rows], point.W[lead, -1]])[self.target]
 
     def gram(self, theta: np.ndarray, par: Canonical) -> Any:
         """The kernel matrix at ``theta``; kept until ``theta`` changes."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
@@ -35,77 +36,91 @@ class RepresenterNewton:
         """Solve every task at ``theta``, starting from decisions ``W`` (tasks, n + 1); returns a ``KernelPoint``."""
         par = problem.parameters(theta)
         gram = problem.gram(theta, par)
-        loss, y, c = problem.loss_at(par), problem.targets(), problem.strength(par)
-        M, n = problem.n_tasks, problem.n_rows
-        floor = 1e-10 * np.linalg.norm(c, axis=1)
+        terms = _Terms(problem.loss_at(par), problem.targets(), problem.strength(par), problem.intercept)
+        state = _State(np.zeros((problem.n_tasks, problem.n_rows)), np.zeros(problem.n_tasks), W[:, :-1].copy())
+        state.b[:] = W[:, -1]
+        steps, unfinished = 0, np.zeros(problem.n_tasks, dtype=bool)
+        for tasks, leaders in _order(problem, W):
+            if leaders is not None:
+                state.Z[tasks], state.b[tasks] = state.Z[leaders], state.b[leaders]
+            more, left = self._descend(gram, terms, state, tasks)
+            steps += more
+            unfinished[left] = True
+        Z = gram.product(state.alpha) + state.b[:, None]
+        return KernelPoint(theta, par, np.column_stack([Z, state.b]), Z, state.alpha, ~unfinished, steps)
+
+    def _descend(self, gram, terms: _Terms, state: _State, tasks: np.ndarray) -> tuple[int, np.ndarray]:
+        """Solve some tasks in lockstep from their decisions; the number of steps, and tasks that are not finished."""
+        n = state.Z.shape[1]
+        floor = 1e-10 * np.linalg.norm(terms.c, axis=1)
         # 1. From decisions to a consistent point (alpha, b, z): zero, or the end of a first step from a warm start.
-        alpha, b, Z = self._enter(problem, gram, loss, y, c, W)
-        live, steps = np.arange(M), 0
+        self._enter(gram, terms, state, tasks)
+        live, steps = tasks, 0
         while True:
             # 2. Which tasks are finished?
-            slopes = loss.grad(Z, y) * c
-            gap = np.linalg.norm(alpha + slopes, axis=1)
-            if problem.intercept:
+            slopes = terms.slopes(state.Z, live)
+            gap = np.linalg.norm(state.alpha[live] + slopes, axis=1)
+            if terms.intercept:
                 gap += np.abs(slopes.sum(axis=1)) / np.sqrt(n)
-            live = np.flatnonzero(gap > self.tol * np.maximum(np.linalg.norm(alpha, axis=1), floor))
+            size = np.maximum(np.linalg.norm(state.alpha[live], axis=1), floor[live])
+            wanting = gap > self.tol * size
+            live, slopes = live[wanting], slopes[wanting]
             steps += 1
             if not len(live) or steps > self.max_iter:
-                break
+                return steps, live
             # 3. A Newton step of the others, cut where it overshoots.
-            d_alpha, d_b = self._step(problem, gram, loss, y, c, Z, alpha, slopes, live)
+            d_alpha, d_b = self._step(gram, terms, state, slopes, live)
             dZ = gram.product(d_alpha) + d_b[:, None]
             for i, m in enumerate(live):
-                own, row = _own(loss, int(m)), y[0 if len(y) == 1 else m]
-                t = _line_search(own, row, c[m], Z[m], dZ[i], alpha[m], d_alpha[i], d_b[i])
-                alpha[m] += t * d_alpha[i]
-                b[m] += t * d_b[i]
-                Z[m] += t * dZ[i]
-                if problem.intercept and t < SHORT:
-                    shift = _balance(own, row, c[m], Z[m])
-                    b[m] += shift
-                    Z[m] += shift
-        Z = gram.product(alpha) + b[:, None]
-        converged = np.ones(M, dtype=bool)
-        converged[live] = False
-        return KernelPoint(theta, par, np.column_stack([Z, b]), Z, alpha, converged, steps)
+                own, row, c = terms.of(m)
+                t = _line_search(own, row, c, state.Z[m], dZ[i], state.alpha[m], d_alpha[i], d_b[i])
+                state.alpha[m] += t * d_alpha[i]
+                state.b[m] += t * d_b[i]
+                state.Z[m] += t * dZ[i]
+                if terms.intercept and t < SHORT:
+                    shift = _balance(own, row, c, state.Z[m])
+                    state.b[m] += shift
+                    state.Z[m] += shift
 
-    def _enter(self, problem, gram, loss, y, c, W):
-        """A consistent point near the decisions ``W``; zero for tasks that it does not serve."""
-        Z, b = W[:, :-1], W[:, -1].copy()
-        alpha = np.zeros_like(Z)
-        warm = np.flatnonzero(Z.any(axis=1) | (b != 0))
-        if len(warm):
-            slopes = loss.grad(Z, y) * c
-            d_alpha, shift = self._step(problem, gram, loss, y, c, Z, alpha, slopes, warm, b)
-            alpha[warm] = d_alpha
-            b[warm] += shift
-        Z = gram.product(alpha) + b[:, None]
-        values = 0.5 * np.sum(alpha * (Z - b[:, None]), axis=1) + np.sum(c * loss.value(Z, y), axis=1)
-        worse = ~(values <= np.sum(c * loss.value(np.zeros_like(Z), y), axis=1))
-        alpha[worse], b[worse], Z[worse] = 0.0, 0.0, 0.0
-        return alpha, b, Z
+    def _enter(self, gram, terms: _Terms, state: _State, tasks: np.ndarray) -> None:
+        """A consistent point near the decisions of these tasks; zero for tasks that it does not serve."""
+        warm = tasks[state.Z[tasks].any(axis=1) | (state.b[tasks] != 0)]
+        if not len(warm):
+            return
+        slopes = terms.slopes(state.Z, warm)
+        d_alpha, shift = self._step(gram, terms, state, slopes, warm, fresh=True)
+        state.alpha[warm] = d_alpha
+        state.b[warm] += shift
+        b = state.b[warm][:, None]
+        Z = gram.product(d_alpha) + b
+        values = 0.5 * np.sum(d_alpha * (Z - b), axis=1) + terms.values(Z, warm)
+        worse = ~(values <= terms.values(np.zeros_like(Z), warm))
+        state.Z[warm] = Z
+        zero = warm[worse]
+        state.alpha[zero], state.b[zero], state.Z[zero] = 0.0, 0.0, 0.0
 
-    def _step(self, problem, gram, loss, y, c, Z, alpha, slopes, live, b=None):
+    def _step(self, gram, terms: _Terms, state: _State, slopes, live, fresh: bool = False):
         """Changes ``(d_alpha, d_b)`` of the Newton steps of the live tasks.
 
         With ``r = alpha + c l'(z)`` and ``d_alpha = -r - D dz`` the decisions change by ``dz = K d_alpha + d_b``, and
-        ``alpha + d_alpha`` sums to zero. ``b`` is given when ``Z`` is not ``K alpha + b``: their difference is added.
+        ``alpha + d_alpha`` sums to zero. ``fresh``: ``Z`` is not ``K alpha + b``; their difference is added.
         """
-        bends = (loss.hess(Z, y) * c)[live]
-        bends[bends <= 1e-14 * c[live].max(axis=1, keepdims=True)] = 0.0
-        r = (alpha + slopes)[live]
+        bends, c = terms.bends(state.Z, live), terms.c[live]
+        bends[bends <= 1e-14 * c.max(axis=1, keepdims=True)] = 0.0
+        r = state.alpha[live] + slopes
         reach = -gram.product(r)
-        if b is not None:
-            reach += gram.product(alpha[live]) + b[live][:, None] - Z[live]
+        if fresh:
+            reach += gram.product(state.alpha[live]) + state.b[live][:, None] - state.Z[live]
         out, shift = -r, np.zeros(len(live))
         for i, m in enumerate(live):
             rows = np.flatnonzero(bends[i])
-            system = gram.system(rows, bends[i][rows], problem.intercept)
-            total = -float(slopes[m].sum())
-            if problem.intercept and system.mass <= 1e-12 * c[m].sum():
+            system = gram.system(rows, bends[i][rows], terms.intercept)
+            total = -float(slopes[i].sum())
+            if terms.intercept and system.mass <= 1e-12 * c[i].sum():
                 # No curvature: balance the slopes, or when they are balanced go to where they say.
-                move = _balance(_own(loss, m), y[0 if len(y) == 1 else m], c[m], Z[m])
-                if abs(move) > 1e-6 * (1.0 + np.abs(Z[m]).max()):
+                own, row, _ = terms.of(m)
+                move = _balance(own, row, c[i], state.Z[m])
+                if abs(move) > 1e-6 * (1.0 + np.abs(state.Z[m]).max()):
                     out[i], shift[i] = 0.0, move
                 continue
             Du, shift[i] = system.solve(reach[i][rows], total)
@@ -113,12 +128,66 @@ class RepresenterNewton:
         return out, shift
 
 
+@dataclass(eq=False)
+class _State:
+    """Where the tasks are: coefficients, intercepts, decisions."""
+
+    alpha: np.ndarray
+    b: np.ndarray
+    Z: np.ndarray
+
+
+@dataclass(frozen=True, eq=False)
+class _Terms:
+    """The loss of every task, with its targets and strengths ``c``."""
+
+    loss: Any
+    y: np.ndarray
+    c: np.ndarray
+    intercept: bool
+
+    def of(self, m: int) -> tuple[Any, np.ndarray, np.ndarray]:
+        """Loss, targets and strengths of one task."""
+        return _own(self.loss, m), self.y[0 if len(self.y) == 1 else m], self.c[m]
+
+    def _some(self, tasks: np.ndarray) -> tuple[Any, np.ndarray]:
+        return _own(self.loss, tasks), self.y if len(self.y) == 1 else self.y[tasks]
+
+    def values(self, Z: np.ndarray, tasks: np.ndarray) -> np.ndarray:
+        """``sum c l(z)`` of tasks at decisions ``Z`` (tasks, n)."""
+        loss, y = self._some(tasks)
+        return np.sum(self.c[tasks] * loss.value(Z, y), axis=1)
+
+    def slopes(self, Z: np.ndarray, tasks: np.ndarray) -> np.ndarray:
+        """``c l'(z)`` of tasks, from the decisions of all."""
+        loss, y = self._some(tasks)
+        return loss.grad(Z[tasks], y) * self.c[tasks]
+
+    def bends(self, Z: np.ndarray, tasks: np.ndarray) -> np.ndarray:
+        """``c l''(z)`` of tasks, from the decisions of all."""
+        loss, y = self._some(tasks)
+        return loss.hess(Z[tasks], y) * self.c[tasks]
+
+
+def _order(problem: KernelProblem, W: np.ndarray):
+    """Tasks in the order in which they are solved, and for the later ones whose decisions they start from.
+
+    Folds share most of their rows. Where there is nothing to start from, the first fold is solved alone and the others
+    from its solution.
+    """
+    tasks = np.arange(problem.n_tasks)
+    cold = ~W.any(axis=1) & (problem.split > 0)
+    yield tasks[~cold], None
+    if cold.any():
+        yield tasks[cold], tasks[cold] - problem.split[cold]
+
+
 SHORT = 0.1
 """Part of a Newton step below which the intercept is balanced on its own afterwards."""
 
 
-def _own(loss, m: int):
-    """The loss of one task."""
+def _own(loss, m):
+    """The loss of one task, or of some."""
     if "epsilon" in loss.tunable and np.ndim(loss.epsilon) == 2:
         return loss.replace(epsilon=loss.epsilon[m])
     return loss

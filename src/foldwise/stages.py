@@ -1,0 +1,197 @@
+"""Cheaper searches that give a search over a kernel machine its start.
+
+A search over few rows finds the valley in a fraction of the time of one over all rows; a smoothed hinge leads past the
+kinks of the exact one; tied widths and a fixed tube come before free ones. Each stage starts where the one before it
+ended, and a smooth machine's first solution from the decisions found so far.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from foldwise.bilevel import Bilevel, Evaluation
+from foldwise.optimizers.base import Minimizer, Trace, run
+from foldwise.optimizers.newton import TrustRegionNewton
+from foldwise.problems.assemble import Rows
+from foldwise.result import Result, Status
+from foldwise.space import Space
+
+__all__ = ["Halt", "Prelude", "Stage", "choose_sample", "decisions_by_row", "play"]
+
+Splits = Sequence[tuple[np.ndarray, np.ndarray]]
+
+SAMPLE_FROM = 400
+"""A sample of the rows is searched first from this many rows on."""
+SAMPLE_ROWS = 200
+SAMPLE_SHARE = 0.4
+"""Rows of the sample: this share of all, but not fewer than that."""
+SAMPLE_SPLITS = 2
+
+
+@dataclass(eq=False)
+class Stage:
+    """One search before the search.
+
+    Attributes
+    ----------
+    name : in a result's details
+    build : makes its program
+    index : the user's row numbers of the rows of every design
+    tol : relative accuracy of its objective
+    real : whether it values the very machine that is tuned, so that its evaluations belong to the history
+    easy : a name and +1 or -1: of the points that are nearly as good as the best, the next stage starts from the one
+        where this hyper-parameter is lowest or highest
+    """
+
+    name: str
+    build: Callable[[], Bilevel]
+    index: list[np.ndarray]
+    tol: float
+    real: bool
+    easy: tuple[str, float] | None = None
+
+
+@dataclass(eq=False)
+class Prelude:
+    """What the stages found: values by name, results of real stages, facts about the others, and how they ended."""
+
+    values: dict[str, Any] | None = None
+    results: list[Result] = field(default_factory=list)
+    details: dict[str, Any] = field(default_factory=dict)
+    interrupted: bool = False
+    coefficients: tuple[np.ndarray, np.ndarray] | None = None
+
+    def seed(self, bilevel: Bilevel, theta: np.ndarray, index: list[np.ndarray]) -> None:
+        """Give the smooth problems of a program the decisions found so far, for their first solution."""
+        if self.coefficients is None:
+            return
+        alpha, b = self.coefficients
+        for problem, rows in zip(bilevel.problems, index, strict=True):
+            if not problem.loss.smooth or len(alpha) != problem.n_targets:
+                continue
+            gram = problem.gram(theta, problem.parameters(theta))
+            Z = gram.product(np.ascontiguousarray(alpha[:, rows[problem.folds.order]])) + b[:, None]
+            problem.first = np.column_stack([Z, b])[problem.target] * (problem.split == 0)[:, None]
+            if len(bilevel.problems) > 1:  # the other folds' start from its solution
+                break
+
+
+@dataclass(frozen=True)
+class Halt(Minimizer):
+    """Evaluates its start and ends with a given status: a search that was interrupted in a stage before it."""
+
+    status: Status
+    name: str = "newton"
+
+    def iterate(self, trace: Trace, theta: np.ndarray) -> Status:
+        """Evaluate ``theta``."""
+        trace.evaluate(theta, note="start")
+        return self.status
+
+
+def play(
+    stages: Sequence[Stage],
+    candidates: Sequence[Mapping[str, Any]],
+    theta_of: Callable[[Space, Mapping[str, Any]], np.ndarray],
+    n_rows: int,
+    limits: Mapping[str, Any],
+    kept: Callable[[Bilevel, str], Bilevel],
+) -> Prelude:
+    """Run the stages one after the other; the first starts from the best of ``candidates``."""
+    prelude, values = Prelude(), [dict(candidate) for candidate in candidates]
+    for stage in stages:
+        bilevel = stage.build()
+        thetas = [theta_of(bilevel.space, point) for point in values]
+        prelude.seed(bilevel, thetas[0], stage.index)
+        bilevel = kept(bilevel, stage.name)
+        options = {**limits, **({} if stage.real else {"callback": None})}
+        result = run(TrustRegionNewton(tol=stage.tol), bilevel, thetas[0], candidates=thetas[1:], **options)
+        if stage.real:
+            prelude.results.append(result)
+        else:
+            prelude.details[f"{stage.name}_evaluations"] = result.n_evaluations
+        found = bilevel.space.params(np.array(result.theta))
+        if stage.easy is not None:
+            found = _easiest(result, found, *stage.easy)
+        prelude.values = {**(prelude.values or values[0]), **found}
+        values = [prelude.values]
+        prelude.coefficients = _coefficients(bilevel, stage.index, n_rows)
+        if result.status is Status.INTERRUPTED:
+            prelude.interrupted = True
+            break
+    return prelude
+
+
+NEARLY = 1.05
+"""Nearly as good as the best: an objective that is larger by at most this factor."""
+
+
+def _easiest(result: Result, found: dict[str, Any], name: str, sign: float) -> dict[str, Any]:
+    """The values with the lowest (highest) value of ``name`` among points nearly as good as the best."""
+    good = [r.params for r in result.history if r.objective <= NEARLY * result.objective]
+    pick = min(good, key=lambda params: sign * float(np.mean(params[name])))
+    return {key: np.array(value) if isinstance(value, list) else value for key, value in pick.items()}
+
+
+def _coefficients(
+    bilevel: Bilevel, index: list[np.ndarray], n_rows: int
+) -> tuple[np.ndarray, np.ndarray] | None:
+    """Coefficients (targets, all rows) and intercepts of one fold's smooth machines where a stage ended."""
+    best = bilevel.end
+    if best is None or not bilevel.problems[0].loss.smooth:
+        return None
+    problem, point = bilevel.problems[0], best.points[0]
+    tasks = np.flatnonzero(problem.split == 0)
+    alpha = np.zeros((len(tasks), n_rows))
+    alpha[:, index[0][problem.folds.order]] = point.alpha[tasks]
+    return alpha, point.W[tasks, -1]
+
+
+def decisions_by_row(
+    bilevel: Bilevel, best: Evaluation, index: list[np.ndarray], n_rows: int
+) -> tuple[np.ndarray, np.ndarray]:
+    """Decisions (targets, rows) and intercepts (targets,), averaged over the folds, at an evaluation."""
+    first = bilevel.problems[0]
+    total, count, b = np.zeros((first.n_targets, n_rows)), np.zeros(n_rows), []
+    for problem, point, rows in zip(bilevel.problems, best.points, index, strict=True):
+        shape = (problem.n_targets, problem.n_splits, -1)
+        own = rows[problem.folds.order]
+        total[:, own] += point.Z.reshape(shape).sum(axis=1)
+        count[own] += problem.n_splits
+        b.append(point.W[:, -1].reshape(shape[:2]).mean(axis=1))
+    return total / np.maximum(count, 1.0), np.mean(b, axis=0)
+
+
+def choose_sample(rows: Rows, splits: Splits, n: int) -> tuple[np.ndarray, Splits] | None:
+    """Rows of a sample, with the classes in their shares, and its folds; None when the rows are too few or too special.
+
+    Groups of samples and sample weights are not sampled: a group might be lost.
+    """
+    size = max(SAMPLE_ROWS, int(SAMPLE_SHARE * n))
+    if n < SAMPLE_FROM or size > n // 2 or rows.group is not None or rows.weight is not None:
+        return None
+    few = list(splits[:SAMPLE_SPLITS])
+    # One stratum for every class and way to take part in the folds; of each an even share.
+    label = np.zeros(n, dtype=int) if rows.label is None else np.asarray(rows.label)
+    stratum = label * 3 ** len(few)
+    for k, (train, validation) in enumerate(few):
+        stratum[train] += 3**k
+        stratum[validation] += 2 * 3**k
+    order = np.random.default_rng(0).permutation(n)
+    order = order[np.argsort(stratum[order], kind="stable")]
+    chosen = np.sort(order[np.floor(np.arange(size) * (n / size)).astype(int)])
+    place = np.full(n, -1)
+    place[chosen] = np.arange(size)
+    out = []
+    for train, validation in few:
+        inner, outer = place[train], place[validation]
+        inner, outer = inner[inner >= 0], outer[outer >= 0]
+        present = np.bincount(label[chosen][inner], minlength=int(label.max()) + 1)
+        if not len(outer) or np.any(present < 2):
+            return None
+        out.append((inner, outer))
+    return chosen, out
