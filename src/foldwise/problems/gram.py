@@ -71,7 +71,7 @@ def _factor(H: np.ndarray) -> np.ndarray:
     """Cholesky factor of ``I + H``; ``H`` is overwritten."""
     H.flat[:: len(H) + 1] += 1.0
     factor, info = dpotrf(H, lower=1, clean=0) if len(H) else (H, 0)
-    size, ridge = float(np.trace(H)), 1e-16
+    ridge, size = 1e-16, 0.0 if info == 0 else float(np.trace(H))
     while info != 0:  # rounding, where H is huge; no ridge beyond that
         ridge *= 100.0
         if not np.isfinite(size) or ridge > 1e-8:

@@ -193,7 +193,7 @@ def _own(loss, m):
     return loss
 
 
-def _balance(loss, y, c, z, rounds: int = 50) -> float:
+def _balance(loss, y, c, z, rounds: int = 30) -> float:
     """Change of the intercept to the middle of where ``sum c l'(z)`` is about zero; bisection for its two ends."""
 
     def total(shift: float) -> float:
