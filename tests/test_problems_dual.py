@@ -11,7 +11,8 @@ from sklearn.svm import SVC, SVR
 from foldwise.kernels import RBF, AdditiveChi2, ExpChi2, Linear, Polynomial, Sum
 from foldwise.losses import Absolute, EpsilonInsensitive, Hinge, Logistic, Squared, SquaredHinge
 from foldwise.problems.dual import DualProblem, FreeSystem, PinnedSystem
-from foldwise.solvers.active_set import finish
+from foldwise.problems.gram import DenseGram
+from foldwise.solvers.active_set import finish, settle
 from foldwise.solvers.libsvm import LibSvm
 from foldwise.space import Lin, Log
 from foldwise.testing import check_hypergradient, relative_error, small_kernel_bilevel
@@ -161,6 +162,48 @@ def test_the_active_set_method_says_when_it_stopped_short():
     assert short.rounds == 3
     assert short.gap > 1e-3
     assert finish(K, y, 0.15, c, np.zeros(40), 0.0, True).gap < 1e-12
+
+
+@pytest.mark.parametrize("intercept", [True, False], ids=["", "no intercept"])
+@pytest.mark.parametrize("kernel", [RBF(0.5), Polynomial(4, 0.5, 1.0)], ids=repr)
+@pytest.mark.parametrize("task", ["classification", "regression"])
+def test_the_kinds_of_rows_settle_from_nearby_decisions(task, kernel, intercept):
+    X, y, c = small_dual(task)
+    gram = DenseGram(kernel.pairs(X))
+    gram.update(np.log(np.concatenate(list(kernel.parameters(2).values()))))
+    K, tube = kernel(X, X), None if task == "classification" else 0.15
+    c[:4] = 0.0  # rows that validate
+    trains = c > 0
+    wanted, _ = qp(K[np.ix_(trains, trains)], y[trains], c[trains], tube, intercept)
+    near = finish(K, y, tube, np.where(trains, 1.4 * c + 0.05, 1e-12), np.zeros(40), 0.0, intercept)
+    found = settle(gram, y, tube, c, near.alpha @ K + near.b, intercept)
+    assert found is not None
+    assert found.gap < 1e-11
+    assert found.rounds < 20
+    assert not found.alpha[~trains].any()
+    assert np.all(np.abs(found.alpha) <= c)
+    assert -dual_objective(K, y, tube, found.alpha) == pytest.approx(wanted, rel=1e-7)
+    again = settle(gram, y, tube, c, found.alpha @ K + found.b, intercept)
+    assert again.rounds <= 3
+    assert relative_error(again.alpha, found.alpha) < 1e-9
+    # From nonsense it ends right or not at all.
+    lost = settle(gram, y, tube, c, np.zeros(40), intercept)
+    assert lost is None or relative_error(lost.alpha @ K + lost.b, found.alpha @ K + found.b) < 1e-7
+    assert settle(gram, y, tube, c, near.alpha @ K + near.b, intercept, max_rounds=0) is None
+
+
+def test_warm_evaluations_are_cold_ones():
+    for loss in LOSSES:
+        for kernel in (KERNELS["rbf"], KERNELS["sum"]):
+            bilevel, theta = program(loss, kernel, C=3.0, n=60)
+            here = bilevel.differentiate(bilevel.evaluate(theta), 2)
+            for size in (0.01, 0.3, 2.0):
+                there = bilevel.evaluate(theta + size, here)
+                cold = bilevel.evaluate(theta + size)
+                assert there.converged
+                assert there.objective == pytest.approx(cold.objective, rel=1e-9)
+                assert relative_error(there.points[0].Z, cold.points[0].Z) < 1e-7
+                assert bilevel.problems[0].residual(there.points[0]).max() < 1e-10
 
 
 def test_machines_on_which_libsvm_creeps():

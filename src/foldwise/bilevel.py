@@ -70,7 +70,7 @@ class Bilevel:
         ``warm`` is a former evaluation to start from; with its sensitivities the start is a first-order prediction.
         """
         theta = self.space.clip(np.asarray(theta, float))
-        points = []
+        points: list[Any] = []
         for i, problem in enumerate(self.problems):
             if warm is None:
                 alike = i > 0 and hasattr(problem, "start_like")

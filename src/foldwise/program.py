@@ -180,7 +180,9 @@ def build_program(
         program._values, program._candidates = kernel_start(model, dense, set(dimensions))
         narrow = _narrow(model, dimensions, d)
         program._values |= {
-            name: float(np.mean(model.values[name])) for name in dimensions if model.roles[name].kind == "epsilon"
+            name: float(np.mean(model.values[name]))
+            for name in dimensions
+            if model.roles[name].kind == "epsilon"
         }
         smoothed = _smoothed(model)
         plain = not (semiparametric or model.kernel.precomputed)
@@ -275,9 +277,7 @@ def _linear_problems(model, X, rows, splits, folds, space, dimensions, how) -> l
     ]
 
 
-def _kernel_problems(
-    model: KernelModel, X, rows, splits, folds, space, dimensions, marks, like=None
-) -> list:
+def _kernel_problems(model: KernelModel, X, rows, splits, folds, space, dimensions, marks, like=None) -> list:
     count = 1 if folds is None else len(folds)
     marks, like = [None] * count if marks is None else marks, like or [None] * count
     if folds is None:

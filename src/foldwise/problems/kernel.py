@@ -216,7 +216,7 @@ class KernelProblem:
         if point.push is None:
             point.push = self._push(gram, *self.direct(point))
         push = point.push
-        if push.direct is not None:
+        if push.direct is not None and push.reach is not None:
             out += np.einsum("mj,mjp->p", a, push.reach) + A[:, -1] @ push.direct.sum(axis=1)
         if push.shift is not None:
             out -= np.einsum("mj,mjp->p", a, push.shift)

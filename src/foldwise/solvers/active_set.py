@@ -134,9 +134,9 @@ def settle(
 ) -> Finished | None:
     """The same problem from decisions ``z`` that are nearly those of its solution; None when that does not succeed.
 
-    Decisions tell each row's kind: free within ``near`` of its kink, else outside or at its bound. Each round solves for
-    the free rows and corrects all kinds at once: free rows that left the box are held at its side, held rows with the
-    wrong decision are let go. It ends where no kind changes, mostly after a few rounds; it may also never end, and is
+    Decisions tell each row's kind: free within ``near`` of its kink, else outside or at its bound. Each round solves
+    for the free rows and corrects all kinds at once: free rows that left the box are held at its side, held rows with
+    the wrong decision are let go. It ends where no kind changes, mostly after a few rounds; it may also never end, and is
     given up when for ``patience`` rounds the rows to correct have not become fewer.
 
     Parameters

@@ -37,7 +37,9 @@ class RepresenterNewton:
         par = problem.parameters(theta)
         gram = problem.gram(theta, par)
         terms = _Terms(problem.loss_at(par), problem.targets(), problem.strength(par), problem.intercept)
-        state = _State(np.zeros((problem.n_tasks, problem.n_rows)), np.zeros(problem.n_tasks), W[:, :-1].copy())
+        state = _State(
+            np.zeros((problem.n_tasks, problem.n_rows)), np.zeros(problem.n_tasks), W[:, :-1].copy()
+        )
         state.b[:] = W[:, -1]
         steps, unfinished = 0, np.zeros(problem.n_tasks, dtype=bool)
         for tasks, leaders in _order(problem, W):

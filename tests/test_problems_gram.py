@@ -1,0 +1,62 @@
+"""Kernel matrices formed row by row against the whole matrix."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from foldwise import RBF, ExpChi2, Polynomial
+from foldwise.problems.gram import DenseGram
+from foldwise.testing import relative_error
+
+
+@pytest.mark.parametrize("kernel", [RBF(0.4), ExpChi2(0.7)], ids=str)
+def test_rows_are_formed_when_they_are_asked_for(kernel):
+    rng = np.random.default_rng(0)
+    X = rng.gamma(2.0, 0.5, size=(60, 3))
+    log_p = np.log([float(kernel.gamma)])
+    gram, whole = DenseGram(kernel.pairs(X)), DenseGram(kernel.pairs(X))
+    gram.update(log_p)
+    whole.update(log_p)
+    K = whole.K
+    np.testing.assert_allclose(K, kernel(X, X), rtol=1e-12)
+    rows = np.array([3, 41, 7])
+    v, V = rng.normal(size=60), rng.normal(size=(3, 2))
+    A = np.zeros((2, 60))
+    A[:, [7, 20, 41]] = rng.normal(size=(2, 3))
+    for _ in range(2):  # the second time from what is kept
+        assert relative_error(gram.values_at(rows, v), K[rows] @ v) < 1e-14
+        assert relative_error(gram.block(rows), K[np.ix_(rows, rows)]) < 1e-14
+        assert relative_error(gram.spread(rows, V), K[:, rows] @ V) < 1e-14
+        assert relative_error(gram.product(A), A @ K) < 1e-14
+        assert relative_error(gram.apply(A), whole.apply(A)) < 1e-13
+    assert gram._matrix is None
+    assert gram._count == 4  # rows 3, 7, 20, 41
+    dense = rng.normal(size=(2, 60))
+    assert relative_error(gram.contract(dense, A), whole.pairs.contract(dense.T @ A)) < 1e-12
+    assert gram._matrix is None
+    assert relative_error(gram.product(dense), dense @ K) < 1e-14
+    assert gram._matrix is not None
+    assert relative_error(gram.values_at(rows, v), K[rows] @ v) < 1e-14
+
+
+def test_new_parameters_and_twins_forget_the_rows():
+    X = np.random.default_rng(1).normal(size=(30, 2))
+    gram = DenseGram(RBF().pairs(X))
+    rows = np.arange(4)
+    for gamma in (0.3, 1.5):
+        gram.update(np.log([gamma]))
+        np.testing.assert_allclose(gram.block(rows), RBF(gamma)(X[rows], X[rows]), rtol=1e-12)
+    other = gram.twin()
+    other.update(np.log([0.1]))
+    np.testing.assert_allclose(other.block(rows), RBF(0.1)(X[rows], X[rows]), rtol=1e-12)
+    np.testing.assert_allclose(gram.block(rows), RBF(1.5)(X[rows], X[rows]), rtol=1e-12)
+
+
+def test_a_kernel_without_rows_is_formed_whole():
+    X = np.random.default_rng(2).normal(size=(20, 2))
+    kernel = Polynomial(2, 0.5, 1.0)
+    gram = DenseGram(kernel.pairs(X))
+    gram.update(np.log([0.5, 1.0]))
+    np.testing.assert_allclose(gram.block(np.arange(3)), kernel(X[:3], X[:3]), rtol=1e-12)
+    assert gram._matrix is not None

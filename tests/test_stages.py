@@ -1,0 +1,141 @@
+"""Stages before a kernel machine's search: what they sample, where they lead, and that they change no figure."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from sklearn.model_selection import KFold, StratifiedKFold
+from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import StandardScaler
+from sklearn.svm import SVC, SVR
+
+import foldwise.stages as stages
+from foldwise import RBF, BilevelSearchCV, KernelSVC, KernelSVR
+from foldwise.problems.assemble import Rows
+from foldwise.result import Status
+from foldwise.stages import choose_sample
+
+
+def rings(n=440, seed=0):
+    rng = np.random.default_rng(seed)
+    X = rng.normal(size=(n, 2))
+    return X, np.where(np.hypot(*X.T) + 0.25 * rng.normal(size=n) > 1.1, 1, 0)
+
+
+def waves(n=440, seed=0):
+    rng = np.random.default_rng(seed)
+    X = rng.normal(size=(n, 3))
+    return X, np.sin(2.0 * X[:, 0]) + 0.4 * X[:, 1] + 0.3 * rng.normal(size=n)
+
+
+def test_a_sample_keeps_folds_and_shares_of_the_classes():
+    n = 1000
+    label = (np.arange(n) % 10 == 0).astype(int)
+    rows = Rows(np.where(label, 1.0, -1.0)[None], label=label, class_labels=[0, 1])
+    splits = list(StratifiedKFold(5).split(np.zeros((n, 1)), label))
+    chosen, few = choose_sample(rows, splits, n)
+    assert len(chosen) == 400
+    assert len(np.unique(chosen)) == 400
+    assert len(few) == 2
+    assert label[chosen].sum() == pytest.approx(40, abs=2)
+    for (train, validation), (all_train, all_validation) in zip(few, splits[:2], strict=True):
+        assert set(chosen[train]) <= set(all_train)
+        assert set(chosen[validation]) <= set(all_validation)
+        assert len(train) == pytest.approx(320, abs=3)
+        assert label[chosen[validation]].sum() == pytest.approx(8, abs=2)
+    again, _ = choose_sample(rows, splits, n)
+    np.testing.assert_array_equal(chosen, again)
+
+
+def test_what_is_not_sampled():
+    n = 1000
+    splits = list(KFold(5).split(np.zeros((n, 1))))
+    Y = np.zeros((1, n))
+    assert choose_sample(Rows(Y), splits, n) is not None
+    assert choose_sample(Rows(Y[:, :300]), list(KFold(5).split(np.zeros((300, 1)))), 300) is None
+    assert choose_sample(Rows(Y, weight=np.ones(n)), splits, n) is None
+    assert choose_sample(Rows(Y, group=np.zeros(n, int), group_labels=["a"]), splits, n) is None
+    rare = np.zeros(n, int)
+    rare[:3] = 1
+    assert choose_sample(Rows(Y, label=rare, class_labels=[0, 1]), splits, n) is None
+
+
+@pytest.mark.parametrize("pipeline", [False, True])
+def test_stages_lead_to_the_minimum_that_a_plain_search_finds(pipeline):
+    """The published figures are of all rows and of the machine itself; the stages only find the start."""
+    X, y = rings()
+    for machine in (KernelSVC(RBF()), SVC()):
+        prefix = f"{type(machine).__name__.lower()}__" if pipeline else ""
+        model = make_pipeline(StandardScaler(), machine) if pipeline else machine
+        staged = BilevelSearchCV(model, cv=3).fit(X, y)
+        plain = BilevelSearchCV(model, cv=3, method_options={"start": {"C": 1.0}}).fit(X, y)
+        assert staged.result_.details["sample_evaluations"] >= 3
+        assert ("smooth_evaluations" in staged.result_.details) == isinstance(machine, SVC)
+        assert not plain.result_.details
+        assert staged.result_.objective <= 1.003 * plain.result_.objective
+        assert max(staged.result_.kkt) < 1e-6
+        assert f"{prefix}C" in staged.best_params_
+        assert len(staged.cv_results_["params"]) == staged.n_iter_
+        judged = BilevelSearchCV(
+            model,
+            list(staged.best_params_),
+            cv=3,
+            method="grid",
+            method_options={
+                "values": {name.removeprefix(prefix): [v] for name, v in staged.best_params_.items()}
+            },
+        ).fit(X, y)
+        assert judged.best_score_ == pytest.approx(staged.best_score_, rel=1e-6)
+
+
+def test_an_interrupt_in_a_stage_ends_the_search(monkeypatch):
+    X, y = rings()
+    calls = []
+
+    def interrupted(*args, **kwargs):
+        calls.append(1)
+        if len(calls) == 3:
+            raise KeyboardInterrupt
+        return original(*args, **kwargs)
+
+    original = stages.Bilevel.evaluate
+    monkeypatch.setattr(stages.Bilevel, "evaluate", interrupted)
+    search = BilevelSearchCV(KernelSVC(), cv=3).fit(X, y)
+    assert search.result_.status is Status.INTERRUPTED
+    assert search.n_iter_ == 1
+    assert len(calls) == 4
+
+
+def test_a_stage_obeys_the_time_limit():
+    X, y = rings()
+    search = BilevelSearchCV(KernelSVC(), cv=3, max_time=1e-6).fit(X, y)
+    assert search.result_.status is Status.TIME_LIMIT
+    assert search.n_iter_ == 1
+    assert search.result_.details["sample_evaluations"] == 1
+
+
+@pytest.mark.parametrize(
+    ("n", "model"), [(100, SVR()), (100, KernelSVR()), (100, SVR(epsilon=0.4)), (410, KernelSVR())], ids=str
+)
+def test_a_free_tube_never_ends_above_a_fixed_one(n, model):
+    X, y = waves(n)
+    gamma = "gamma" if isinstance(model, SVR) else "kernel__gamma"
+    free = BilevelSearchCV(model, cv=3).fit(X, y)
+    fixed = BilevelSearchCV(model, ["C", gamma], cv=3).fit(X, y)
+    assert free.best_score_ >= fixed.best_score_
+    assert {"C", "epsilon", gamma} == set(free.best_params_)
+    first = free.cv_results_["params"][0]
+    assert first["epsilon"] == model.epsilon  # the stage's evaluations carry the width they were made with
+
+
+def test_the_final_fit_starts_from_the_folds():
+    X, y = rings()
+    search = BilevelSearchCV(KernelSVC(), cv=5).fit(X, y)
+    warm = search.best_estimator_
+    cold = KernelSVC(warm.kernel, C=warm.C).fit(X, y)
+    assert warm.n_iter_ < cold.n_iter_
+    np.testing.assert_allclose(warm.decision_function(X), cold.decision_function(X), atol=1e-6)
+    assert not hasattr(warm, "_known")
+    again = KernelSVC(warm.kernel, C=warm.C)
+    again.start_from(np.zeros((1, 7)), np.zeros(1))  # of other rows: not used
+    np.testing.assert_allclose(again.fit(X, y).decision_function(X), cold.decision_function(X), atol=1e-8)
