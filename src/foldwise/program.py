@@ -83,7 +83,9 @@ class Program:
             {**tubes, **{name: value for name, value in values.items() if name in space.slices}}
         )
 
-    def play(self, real_only: bool, limits: Mapping[str, Any], kept: Callable[[Bilevel, str], Bilevel]) -> Prelude:
+    def play(
+        self, real_only: bool, limits: Mapping[str, Any], kept: Callable[[Bilevel, str], Bilevel]
+    ) -> Prelude:
         """Run the stages: all of them, or only those that value the very machine that is tuned.
 
         ``kept`` gives a stage's program as it is run, by its name.

@@ -474,7 +474,6 @@ class BilevelSearchCV(CallbackSupportMixin, MetaEstimatorMixin, BaseEstimator):
             ends.extend([] if own.end is None else [own.end])
             return result
 
-
         if len(starts) > 1 and self.n_jobs not in (None, 1):
             return Parallel(n_jobs=self.n_jobs, prefer="threads")(delayed(one)(i) for i in range(len(starts)))
         outcomes: list[Result] = []

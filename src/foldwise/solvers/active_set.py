@@ -136,8 +136,8 @@ def settle(
 
     Decisions tell each row's kind: free within ``near`` of its kink, else outside or at its bound. Each round solves
     for the free rows and corrects all kinds at once: free rows that left the box are held at its side, held rows with
-    the wrong decision are let go. It ends where no kind changes, mostly after a few rounds; it may also never end, and is
-    given up when for ``patience`` rounds the rows to correct have not become fewer.
+    the wrong decision are let go. It ends where no kind changes, mostly after a few rounds; it may also never end, and
+    is given up when for ``patience`` rounds the rows to correct have not become fewer.
 
     Parameters
     ----------
