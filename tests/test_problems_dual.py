@@ -165,7 +165,7 @@ def test_the_active_set_method_says_when_it_stopped_short():
 
 
 @pytest.mark.parametrize("intercept", [True, False], ids=["", "no intercept"])
-@pytest.mark.parametrize("kernel", [RBF(0.5), Polynomial(4, 0.5, 1.0)], ids=repr)
+@pytest.mark.parametrize("kernel", [RBF(0.5), RBF(3.0)], ids=repr)
 @pytest.mark.parametrize("task", ["classification", "regression"])
 def test_the_kinds_of_rows_settle_from_nearby_decisions(task, kernel, intercept):
     X, y, c = small_dual(task)
