@@ -38,6 +38,11 @@ def cancer():
     return X[:120, :6], y[:120]
 
 
+def many():
+    X, y = load_breast_cancer(return_X_y=True)
+    return X[:420, :4], y[:420]
+
+
 def scaled(model):
     return make_pipeline(StandardScaler(), model)
 
@@ -49,6 +54,7 @@ CASES = {
     "starts": (scaled(LinearSVR()), diabetes, {"n_starts": 3}),
     "threads": (scaled(LinearSVR()), diabetes, {"n_starts": 3, "n_jobs": 2}),
     "kernel": (scaled(KernelSVC(RBF())), cancer, {}),
+    "many rows": (scaled(KernelSVC(RBF())), many, {"max_iter": 3}),
     "tied widths": (scaled(KernelSVC(RBF(ard=True))), cancer, {"max_iter": 4}),
     "landmarks": (scaled(KernelSVC(RBF())), cancer, {"low_rank": True}),
     "exact machine": (scaled(SVC()), cancer, {"space": {"svc__C": (0.1, 100.0)}}),

@@ -629,7 +629,7 @@ def test_sparse_rows_stay_sparse(tmp_path):
     rng = np.random.default_rng(0)
     lines = []
     for _ in range(60):
-        index = np.sort(rng.choice(120_000, 8, replace=False)) + 10
+        index = np.sort(rng.choice(90_000, 8, replace=False)) + 10
         label = rng.choice([-1, 1])
         lines.append(
             f"{label} 1:{label + 0.1 * rng.standard_normal():.3f} " + " ".join(f"{k}:1" for k in index)

@@ -7,6 +7,7 @@ wants, what was selected, and how good that was.
 
 from __future__ import annotations
 
+import json
 import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -112,8 +113,7 @@ def save_model(
     categories, imputes, sparse, facts : as in :class:`SavedModel`
     """
     path = Path(path)
-    content = {
-        "format": FORMAT,
+    about = {
         "version": __version__,
         "columns": list(columns),
         "target": target,
@@ -121,8 +121,9 @@ def save_model(
         "imputes": bool(imputes),
         "sparse": bool(sparse),
         "facts": as_json(dict(facts or {})),
-        "estimator": estimator,
     }
+    # One text for all: skops would keep every name of a column as an object of its own.
+    content = {"format": FORMAT, "about": json.dumps(about), "estimator": estimator}
     part = path.with_name(f"{path.name}.{os.getpid()}.part")
     try:
         import_skops().dump(content, part)
@@ -169,17 +170,18 @@ def load_model(path: str | Path) -> SavedModel:
     if not isinstance(content, dict) or content.get("format") != FORMAT:
         raise SavingError(f"{path} was not written by this version of foldwise.", hint)
     try:
+        about = json.loads(content["about"])
         return SavedModel(
             content["estimator"],
-            tuple(content["columns"]),
-            content["target"],
-            content["version"],
-            {name: tuple(labels) for name, labels in content["categories"].items()},
-            content["imputes"],
-            content["sparse"],
-            content["facts"],
+            tuple(about["columns"]),
+            about["target"],
+            about["version"],
+            {name: tuple(labels) for name, labels in about["categories"].items()},
+            about["imputes"],
+            about["sparse"],
+            about["facts"],
         )
-    except (KeyError, TypeError, AttributeError):
+    except (KeyError, TypeError, ValueError, AttributeError):
         raise SavingError(f"{path} is damaged: a part of the model is missing.", hint) from None
 
 
