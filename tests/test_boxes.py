@@ -174,8 +174,8 @@ def search(space, estimator=None, **options):
 
 def test_a_box_per_feature_lowers_the_error():
     X, y = data(45, 6, seed=2)
-    plain = search({"C": (1e-2, 1e2), "epsilon": (0, 1)}).fit(X, y)
-    boxed = search({"C": (1e-2, 1e2), "epsilon": (0, 1), "box": None}).fit(X, y)
+    plain = search({"C": (1e-2, 1e2), "epsilon": (0, 1)}, method="newton").fit(X, y)
+    boxed = search({"C": (1e-2, 1e2), "epsilon": (0, 1), "box": None}, method="newton").fit(X, y)
     assert boxed.best_score_ > plain.best_score_
     assert boxed.best_params_["box"].shape == (6,)
     assert np.all(boxed.best_params_["box"][3:] < 0.2)
@@ -186,12 +186,25 @@ def test_a_box_per_feature_lowers_the_error():
     np.testing.assert_array_equal(boxed.refit_params_["box"], boxed.best_params_["box"])
 
 
-def test_a_fine_grid_finds_nothing_lower_nearby():
+def test_a_fine_grid_finds_nothing_lower():
     X, y = data(30, 3, seed=1)
     space = {"C": Log(1e-2, 1e2), "box": Lin(0, 2)}
-    newton = search(space, n_starts=3, random_state=0).fit(X, y)
-    grid = search(space, method="grid", method_options={"points": 11}).fit(X, y)
-    assert newton.best_score_ >= grid.best_score_ * 1.002
+    found = search(space).fit(X, y)
+    assert found.result_.method == "bundle"
+    grid = search(space, method="grid", method_options={"points": 9}).fit(X, y)
+    assert found.best_score_ >= grid.best_score_
+    around = {"C": found.best_params_["C"] * np.exp(np.linspace(-0.1, 0.1, 5))}
+    around["box"] = found.best_params_["box"] + np.linspace(-0.05, 0.05, 5)
+    near = search(space, method="grid", method_options={"values": around}).fit(X, y)
+    assert found.best_score_ >= near.best_score_ * 1.0001
+
+
+def test_the_bundle_goes_on_where_one_gradient_does_not():
+    X, y = data(24, 4, seed=5)
+    space = {"C": (1e-2, 1e2), "epsilon": (0, 1), "box": (0, 1.5)}
+    ends = {m: search(space, method=m, n_starts=1).fit(X, y).result_ for m in ("newton", "lbfgsb", "bundle")}
+    assert ends["bundle"].objective < min(ends[m].objective for m in ("newton", "lbfgsb"))
+    assert search(space, n_starts=1).fit(X, y).result_.theta == ends["bundle"].theta
 
 
 def test_the_hinge_with_hinge_criterion_in_a_pipeline():

@@ -250,7 +250,7 @@ S, PER_FEATURE = BilevelSearchCV, Log(1, 9, per="feature")
         (S(LogisticRegression(l1_ratio=0.5)), "it needs the l2 penalty"),
         (S(LinearSVR(Absolute())), "is for Hinge and EpsilonInsensitive; got Absolute"),
         # methods, options, criteria
-        (S(SVR, method="sgd"), "unknown method 'sgd'; use one of: auto, newton, lbfgsb, bfgs, rprop, grid, random"),
+        (S(SVR, method="sgd"), "unknown method 'sgd'; use one of: auto, newton, lbfgsb, bfgs, rprop"),
         (S(SVR, method_options={"points": 3}), "unknown option 'points' of method 'newton'; it has: tol, max_iter"),
         (S(SVR, method_options={"start": {"gamma": 1}}), "unknown hyper-parameter 'gamma'; this space has: C, epsilon"),
         (S(SVR, criterion="r2"), "unknown criterion 'r2'; use a Loss object or one of: squared, absolute"),

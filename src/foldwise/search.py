@@ -35,6 +35,7 @@ from foldwise.optimizers.base import Minimizer, run
 from foldwise.optimizers.starts import several_penalties
 from foldwise.problems.assemble import Rows
 from foldwise.problems.assemble_kernel import KernelModel
+from foldwise.problems.polyhedral import PolyhedralProblem
 from foldwise.program import Program, build_program, training_mass
 from foldwise.result import CUT_SHORT, MESSAGES, Result, Status, merge
 from foldwise.stages import Halt, Prelude
@@ -68,6 +69,10 @@ MAY_CHANGE = {
 """Settings that may differ when a search is resumed; ``space`` and ``cv`` are compared by what they give."""
 
 
+BUNDLE_ROWS = 300
+"""Rows up to which "auto" takes the bundle method for an exact machine and a criterion with kinks."""
+
+
 def _delegates(name: str):
     """Whether the (fitted) estimator has this method."""
 
@@ -98,9 +103,11 @@ class BilevelSearchCV(CallbackSupportMixin, MetaEstimatorMixin, BaseEstimator):
     space : dict, optional
         From parameter name to ``(lower, upper)``, ``Log(lower, upper, per=...)``, ``Lin(lower, upper, per=...)``,
         or None for bounds derived from the data. Without a space every tunable parameter is tuned.
-    method : {"auto", "newton", "lbfgsb", "bfgs", "rprop", "pbp", "mpec", "slams", "grid", "random"}, default="auto"
-        "auto" is "newton" up to 300 hyper-parameters and "lbfgsb" beyond; for a criterion without gradient, "grid"
-        or "random". An object of a class that extends ``foldwise.optimizers.Minimizer`` is used as it is.
+    method : str or Minimizer, default="auto"
+        "newton", "lbfgsb", "bfgs", "rprop", "pbp", "bundle", "mpec", "slams", "grid", "random" or "auto".
+        "auto" is "newton" up to 300 hyper-parameters and "lbfgsb" beyond; "bundle" for an exact linear machine with an
+        absolute or hinge criterion on up to 300 rows; for a criterion without gradient, "grid" or "random". An object
+        of a class that extends ``foldwise.optimizers.Minimizer`` is used as it is.
     criterion : str or Loss, default="auto"
         "squared", "absolute", "hinge", "squared_hinge", "logistic", "smooth_misclassification",
         "misclassification", or a Loss. "auto" is "squared" for regression and ``Logistic(s=2)`` for classification.
@@ -494,6 +501,13 @@ class BilevelSearchCV(CallbackSupportMixin, MetaEstimatorMixin, BaseEstimator):
         if method == "auto":
             if criterion.differentiable:
                 method = "newton" if space.size <= 300 else "lbfgsb"
+                first = program.bilevel.problems[0]
+                if (
+                    criterion.polyhedral
+                    and isinstance(first, PolyhedralProblem)
+                    and self._mass <= BUNDLE_ROWS
+                ):
+                    method = "bundle"
             else:
                 method = "grid" if space.size <= 2 else "random"
         if isinstance(method, Minimizer):

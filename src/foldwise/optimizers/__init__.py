@@ -1,6 +1,7 @@
 """Outer methods by name."""
 
 from foldwise.optimizers.base import Minimizer, Trace
+from foldwise.optimizers.bundle import Bundle
 from foldwise.optimizers.mpec.method import Mpec, Slams
 from foldwise.optimizers.newton import TrustRegionNewton
 from foldwise.optimizers.pbp import PenalizedBilevel
@@ -16,6 +17,7 @@ METHODS = {
     "pbp": PenalizedBilevel,
     "mpec": Mpec,
     "slams": Slams,
+    "bundle": Bundle,
     "grid": Grid,
     "random": Random,
 }
@@ -23,6 +25,7 @@ METHODS = {
 __all__ = [
     "METHODS",
     "Bfgs",
+    "Bundle",
     "Grid",
     "LBfgsB",
     "Minimizer",
