@@ -32,7 +32,7 @@ from foldwise.losses import Logistic, Loss, Squared, get_criterion
 from foldwise.models import Tunable, describe
 from foldwise.optimizers import METHODS
 from foldwise.optimizers.base import Minimizer, run
-from foldwise.optimizers.starts import several_penalties
+from foldwise.optimizers.starts import has_boxes, several_penalties
 from foldwise.problems.assemble import Rows
 from foldwise.problems.assemble_kernel import KernelModel
 from foldwise.problems.polyhedral import PolyhedralProblem
@@ -435,7 +435,7 @@ class BilevelSearchCV(CallbackSupportMixin, MetaEstimatorMixin, BaseEstimator):
                 starts = program.candidates(space)[:1]
             else:
                 reasoned = program.candidates(space)
-                scan = space.size <= SCAN_SIZE and not several_penalties(bilevel)
+                scan = space.size <= SCAN_SIZE and not (several_penalties(bilevel) or has_boxes(bilevel))
                 if optimizer.needs_gradient:
                     prelude = program.play(
                         optimizer.name != "newton", limits, lambda part, stage: _kept(part, journal, stage)(0)

@@ -6,7 +6,7 @@ import numpy as np
 
 from foldwise.bilevel import Bilevel
 
-__all__ = ["default_starts", "several_penalties"]
+__all__ = ["default_starts", "has_boxes", "several_penalties"]
 
 FACTORS = np.exp(np.linspace(-16.0, 16.0, 129))
 NEARLY = 1.01
@@ -49,7 +49,11 @@ def default_starts(bilevel: Bilevel) -> list[np.ndarray]:
             starts.append(space.clip(opened))
     elif not np.array_equal(second, base):
         starts.append(second)
-    return [_tightened(bilevel, theta, boxes) for theta in starts] if boxes else starts
+    if not boxes:
+        return starts
+    # A box regularises too: with it, a start where the penalty does little is worth a look.
+    starts.insert(1, space.clip(starts[0] + np.log(10.0) * strength))
+    return [_tightened(bilevel, theta, boxes) for theta in starts]
 
 
 def _boxes(bilevel: Bilevel) -> list:
@@ -85,6 +89,11 @@ def _tightened(bilevel: Bilevel, theta: np.ndarray, boxes: list) -> np.ndarray:
         values = np.clip(values, block.lower, block.upper)
         theta[columns] = np.log(values) if block.scale == "log" else values
     return theta
+
+
+def has_boxes(bilevel: Bilevel) -> bool:
+    """Whether bounds of the weights are tuned: several local minima are then the rule."""
+    return bool(_boxes(bilevel))
 
 
 def several_penalties(bilevel: Bilevel) -> bool:
