@@ -261,6 +261,15 @@ def test_bad_arguments(tmp_path):
         BilevelSearchCV(LinearSVR(), checkpoint=tmp_path / "no" / "c").fit(X, y)
 
 
+def test_a_search_that_cannot_begin_leaves_no_file(tmp_path):
+    X, y = diabetes()
+    search = BilevelSearchCV(LinearSVR(), method="guess", checkpoint=tmp_path / "c")
+    with pytest.raises(ValueError, match="guess"):
+        search.fit(X, y)
+    assert os.listdir(tmp_path) == []
+    search.set_params(method="auto").fit(X, y)
+
+
 def test_a_failed_fit_closes_the_file(tmp_path):
     X, y = diabetes()
 

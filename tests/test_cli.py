@@ -9,6 +9,7 @@ import json
 import re
 import subprocess
 import sys
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -800,3 +801,19 @@ def test_a_damaged_checkpoint_is_refused_in_two_lines(regression, tmp_path):
     path.write_bytes(whole[:-5])
     assert "truncated" in fail("fit", regression, *options, "--resume")
     assert path.read_bytes() == whole[:-5]
+
+
+@pytest.mark.slow
+def test_the_commands_of_the_readme_work_as_written(tmp_path):
+    readme = (Path(__file__).resolve().parents[1] / "README.md").read_text(encoding="utf-8")
+    lines = re.findall(r"^    (foldwise .*)$", readme, re.MULTILINE)
+    assert len(lines) >= 5
+    for line in lines:
+        script = f'foldwise() {{ "{sys.executable}" -m foldwise.cli "$@"; }}; {line}'
+        done = subprocess.run(
+            ["bash", "-c", script], cwd=tmp_path, capture_output=True, text=True, check=False
+        )
+        assert done.returncode == 0, (line, done.stderr)
+    assert {"data.csv", "model.skops", "predictions.csv", "report.html"} <= {
+        p.name for p in tmp_path.iterdir()
+    }

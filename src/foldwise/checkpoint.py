@@ -65,7 +65,8 @@ class Checkpoint:
                 f"the checkpoint {path} exists",
                 "resume from it (resume=True, --resume), or choose another file",
             )
-        if path.exists():
+        self._new = not path.exists()
+        if not self._new:
             self._journal = Journal.open(path)
             try:
                 self._check(hashes)
@@ -110,7 +111,9 @@ class Checkpoint:
             self.n_replayed += 1
 
     def close(self) -> None:
-        """Close the file."""
+        """Close the file; a new one without an evaluation, of a search that could not begin, is taken away."""
+        if self._new and self._journal.empty:
+            self._journal.path.unlink(missing_ok=True)
         self._journal.close()
 
 

@@ -135,6 +135,11 @@ class Journal:
             at += size
         return out
 
+    @property
+    def empty(self) -> bool:
+        """Whether there is nothing but the header."""
+        return self._count == 1
+
     def close(self) -> None:
         """Bring everything to the disk and close the file."""
         if not self._file.closed:
