@@ -60,3 +60,30 @@ def test_a_kernel_without_rows_is_formed_whole():
     gram.update(np.log([0.5, 1.0]))
     np.testing.assert_allclose(gram.block(np.arange(3)), kernel(X[:3], X[:3]), rtol=1e-12)
     assert gram._matrix is not None
+
+
+@pytest.mark.parametrize("kernel", [RBF(0.4), ExpChi2(0.7)], ids=str)
+def test_single_precision_keeps_matrices_in_half_the_memory(kernel):
+    rng = np.random.default_rng(3)
+    X = rng.gamma(2.0, 0.5, size=(600, 3))
+    double, single = DenseGram(kernel.pairs(X)), DenseGram(kernel.single_pairs(X))
+    np.testing.assert_array_equal(single.pairs.D, single.pairs.D.T)
+    assert not single.pairs.D.diagonal().any()
+    for gram in (double, single):
+        gram.update(np.log([float(kernel.gamma)]))
+    rows = np.array([3, 41, 7, 500])
+    A = np.zeros((2, 600))
+    A[:, rows] = rng.normal(size=(2, 4))
+    for few in (True, False):
+        if not few:
+            assert single.K.dtype == np.float32
+            assert 2 * single.K.nbytes == double.K.nbytes
+            assert single.pairs.D.dtype == np.float32
+        for name in ("product", "apply"):
+            got = getattr(single, name)(A.copy())
+            assert got.dtype == np.float64
+            assert 0 < relative_error(got, getattr(double, name)(A.copy())) < 1e-6
+        assert relative_error(single.block(rows), double.block(rows)) < 1e-6
+        assert relative_error(single.values_at(rows, A[0]), double.values_at(rows, A[0])) < 1e-6
+        V = rng.normal(size=(4, 2))
+        assert relative_error(single.spread(rows, V), double.spread(rows, V)) < 1e-6

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from sklearn.base import clone
 from sklearn.model_selection import KFold, StratifiedKFold
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 from sklearn.svm import SVC, SVR
 
 import foldwise.stages as stages
-from foldwise import RBF, BilevelSearchCV, KernelSVC, KernelSVR
+from foldwise import RBF, BilevelSearchCV, KernelSVC, KernelSVR, Linear, Sum
 from foldwise.problems.assemble import Rows
 from foldwise.result import Status
 from foldwise.stages import choose_sample
@@ -139,3 +140,52 @@ def test_the_final_fit_starts_from_the_folds():
     again = KernelSVC(warm.kernel, C=warm.C)
     again.start_from(np.zeros((1, 7)), np.zeros(1))  # of other rows: not used
     np.testing.assert_allclose(again.fit(X, y).decision_function(X), cold.decision_function(X), atol=1e-8)
+
+
+# What a search publishes.
+
+
+def test_selected_values_can_be_set_on_the_estimator():
+    X, y = rings(80)
+    kernel = Sum([RBF(0.5), RBF(0.2), Linear()], columns=[[0], [1], None])
+    for model in (KernelSVC("rbf"), KernelSVC(kernel), make_pipeline(StandardScaler(), KernelSVC())):
+        search = BilevelSearchCV(model, cv=3, rescale=False).fit(X, y)
+        again = clone(model).set_params(**search.best_params_).fit(X, y)
+        np.testing.assert_allclose(again.decision_function(X), search.decision_function(X), atol=1e-7)
+    assert kernel.kernels[0].gamma == 0.5  # parts are copied, not changed
+    assert kernel.get_params()["k1__gamma"] == 0.2
+    svm = KernelSVC("linear").set_params(kernel="rbf", kernel__gamma=0.3)
+    assert svm.kernel.gamma == 0.3
+    with pytest.raises(ValueError, match="Invalid parameter 'k7'"):
+        kernel.set_params(k7__gamma=1.0)
+
+
+def test_a_constant_model_is_named_in_the_result():
+    """A kernel so narrow that it is the identity: no gradient, which L-BFGS-B takes for a minimum."""
+    X, y = rings(80)
+    space = {"C": (0.1, 10.0), "kernel__gamma": (1.0, 1e9)}
+    options = {"cv": 3, "method": "lbfgsb", "method_options": {"start": {"C": 1.0, "kernel__gamma": 1e8}}}
+    search = BilevelSearchCV(KernelSVC(), space, **options).fit(X, y)
+    assert any("predicts the same for all validation rows" in text for text in search.result_.warnings)
+    assert not BilevelSearchCV(KernelSVC(), cv=3).fit(X, y).result_.warnings
+
+
+def test_single_precision_in_a_search():
+    X, y = rings(150)
+    double, single = (BilevelSearchCV(KernelSVC(precision=p), cv=3).fit(X, y) for p in ("double", "single"))
+    assert single.best_score_ != double.best_score_
+    assert single.best_score_ == pytest.approx(double.best_score_, rel=1e-5)
+    single, double = (KernelSVC(RBF(0.5), C=10.0, precision=p).fit(X, y) for p in ("single", "double"))
+    np.testing.assert_allclose(single.decision_function(X), double.decision_function(X), atol=1e-4)
+    exact = KernelSVR(loss="epsilon_insensitive", precision="single").fit(X, y)
+    np.testing.assert_allclose(
+        exact.predict(X), KernelSVR(loss="epsilon_insensitive").fit(X, y).predict(X), atol=1e-4
+    )
+    for model in (KernelSVC(RBF(ard=True), precision="single"), KernelSVC("linear", precision="single")):
+        with pytest.raises(ValueError, match="one width and ExpChi2"):
+            model.fit(X, y)
+    with pytest.raises(ValueError, match="must be 'double' or 'single'"):
+        KernelSVC(precision="half").fit(X, y)
+    with pytest.raises(ValueError, match="precision='single'"):
+        KernelSVC(memory_limit=300_000.0).fit(X, y)
+    KernelSVC(memory_limit=300_000.0, precision="single").fit(X, y)

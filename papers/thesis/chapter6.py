@@ -32,7 +32,7 @@ import numpy as np
 from sklearn.metrics.pairwise import additive_chi2_kernel
 
 from foldwise import Log
-from foldwise.kernels import Kernel, _ExpPairs, squared_distances
+from foldwise.kernels import DistancePairs, Kernel, squared_distances
 from papers import frame
 from papers.thesis import bikernel
 
@@ -66,7 +66,7 @@ class Stored(Kernel):
     def pairs(self, X, U=None):
         rows = X[:, 0].astype(int)
         others = rows if U is None else U[:, 0].astype(int)
-        return _ExpPairs(self.D[np.ix_(rows, others)])
+        return DistancePairs(self.D[np.ix_(rows, others)])
 
     def __call__(self, X, Z):
         return np.exp(-float(self.gamma) * self.D[np.ix_(X[:, 0].astype(int), Z[:, 0].astype(int))])

@@ -13,14 +13,25 @@ constructor; a :class:`Sum` numbers those of its parts: ``k0__gamma``, ``k1__gam
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
-from sklearn.base import BaseEstimator
+from sklearn.base import BaseEstimator, clone
 from sklearn.metrics.pairwise import additive_chi2_kernel
 
-__all__ = ["RBF", "AdditiveChi2", "ExpChi2", "Kernel", "Linear", "Polynomial", "Precomputed", "Sum"]
+__all__ = [
+    "RBF",
+    "AdditiveChi2",
+    "DistancePairs",
+    "ExpChi2",
+    "Kernel",
+    "Linear",
+    "Polynomial",
+    "Precomputed",
+    "Sum",
+    "squared_distances",
+]
 
 Array = np.ndarray
 
@@ -189,8 +200,34 @@ def squared_distances(X: Array, U: Array | None = None) -> Array:
     return out
 
 
-class _ExpPairs:
-    """``K = exp(-gamma D)`` for a matrix of distances."""
+def _single(distances: Callable[[Array, Array], Array], X: Array, block: int = 256) -> Array:
+    """Distances of all rows in single precision, symmetric, from ``distances(some rows, other rows)``."""
+    out = np.empty((len(X), len(X)), dtype=np.float32)
+    for first in range(0, len(X), block):
+        own = slice(first, min(first + block, len(X)))
+        out[own, first:] = distances(X[own], X[first:])
+        out[first:, own] = out[
+            own, first:
+        ].T  # the block on the diagonal is then its own transpose's upper half
+    out.flat[:: len(X) + 1] = 0.0
+    return out
+
+
+class DistancePairs:
+    """``K = exp(-gamma D)`` for a matrix of distances: what ``pairs`` of a kernel of your own may return.
+
+    Parameters
+    ----------
+    D : ndarray, shape (n, m)
+        Distances of all pairs of rows; symmetric for the rows of a training set.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> pairs = DistancePairs(np.array([[0.0, 2.0], [2.0, 0.0]]))
+    >>> pairs.value(np.log([0.5])).round(4).tolist()
+    [[1.0, 0.3679], [0.3679, 1.0]]
+    """
 
     def __init__(self, D: Array) -> None:
         self.D = D
@@ -210,7 +247,8 @@ class _ExpPairs:
 
     def apply_rows(self, log_p: Array, index: Array, K: Array, A: Array) -> Array:
         """``(dK / dlog p) A`` for ``A`` that is zero but on the rows ``index``; ``K`` and ``A`` are given on these."""
-        return -float(np.exp(log_p[0])) * ((np.take(self.D, index, axis=0) * K).T @ A)[None]
+        slopes = np.take(self.D, index, axis=0).astype(float, copy=False) * K
+        return -float(np.exp(log_p[0])) * (slopes.T @ A)[None]
 
     def contract(self, P: Array) -> Array:
         """``sum_ij P_ij dK_ij / dlog p``."""
@@ -218,7 +256,13 @@ class _ExpPairs:
 
     def apply(self, A: Array) -> Array:
         """``(dK / dlog p) A``."""
-        return -self.gamma * ((self.D * self.K) @ A)[None]
+        if self.D.dtype == A.dtype:
+            return -self.gamma * ((self.D * self.K) @ A)[None]
+        out = np.empty((len(self.D), A.shape[1]))
+        for first in range(0, len(out), 256):  # in single precision: blocks are multiplied in double
+            part = slice(first, first + 256)
+            out[part] = (self.D[part].astype(float) * self.K[part]) @ A
+        return -self.gamma * out[None]
 
     def apply_transposed(self, A: Array) -> Array:
         """``(dK / dlog p)' A``."""
@@ -299,7 +343,11 @@ class RBF(Kernel):
     def pairs(self, X, U=None):
         if self.ard or np.size(self.gamma) > 1:
             return _ArdPairs(X, U)
-        return _ExpPairs(squared_distances(X, U))
+        return DistancePairs(squared_distances(X, U))
+
+    def single_pairs(self, X):
+        """Pairs of the rows of ``X`` with distances in single precision; formed in blocks of rows."""
+        return DistancePairs(_single(squared_distances, X))
 
     def __call__(self, X, Z):
         scale = np.sqrt(np.asarray(self.gamma, float))
@@ -375,7 +423,12 @@ class ExpChi2(Kernel):
 
     def pairs(self, X, U=None):
         _check_histograms(X)
-        return _ExpPairs(-additive_chi2_kernel(X, U))
+        return DistancePairs(-additive_chi2_kernel(X, U))
+
+    def single_pairs(self, X):
+        """Pairs of the rows of ``X`` with distances in single precision; formed in blocks of rows."""
+        _check_histograms(X)
+        return DistancePairs(_single(lambda A, B: -additive_chi2_kernel(A, B), X))
 
     def __call__(self, X, Z):
         _check_histograms(X)
@@ -463,6 +516,30 @@ class Sum(Kernel):
         self.kernels = kernels
         self.weights = weights
         self.columns = columns
+
+    def get_params(self, deep=True):
+        """Parameters by name; with ``deep`` also those of the parts, as ``k0``, ``k0__gamma``, ..."""
+        out = super().get_params(deep=False)
+        for p, kernel in enumerate(self.kernels if deep else ()):
+            inner = {f"k{p}__{name}": value for name, value in kernel.get_params().items()}
+            out |= {f"k{p}": kernel, **inner}
+        return out
+
+    def set_params(self, **params):
+        """Set parameters; those of a part, such as ``k0__gamma``, in a copy of it."""
+        kernels = list(self.kernels)
+        own = {}
+        for name, value in params.items():
+            part, _, inner = name.partition("__")
+            numbered = part[:1] == "k" and part[1:].isdigit() and int(part[1:]) < len(kernels)
+            if not numbered:
+                own[name] = value
+                continue
+            p = int(part[1:])
+            kernels[p] = clone(kernels[p]).set_params(**{inner: value}) if inner else value
+        if kernels != list(self.kernels):
+            self.kernels = kernels
+        return super().set_params(**own)
 
     def names(self):
         inner = [f"k{p}__{name}" for p, kernel in enumerate(self.kernels) for name in kernel.names()]

@@ -103,6 +103,21 @@ class Program:
         ]
         return prelude
 
+    def warnings(self) -> list[str]:
+        """What a user should know about where the search ended."""
+        if self.end is None or not isinstance(self.model, KernelModel):
+            return []
+        problems = zip(self.bilevel.problems, self.end.points, strict=True)
+        for problem, point in problems:
+            scale = max(float(np.std(problem.Y)), np.finfo(float).tiny)
+            if any(float(np.ptp(z)) > FLAT * scale for _, _, z, _, _ in problem.validation(point)):
+                return []
+        return [
+            "at the selected values the model predicts the same for all validation rows, where the gradient vanishes: "
+            "the kernel is too narrow or the regularisation too strong. Start elsewhere (method_options={'start': "
+            "...}), narrow the bounds, or check that the features are scaled"
+        ]
+
     def decisions(self) -> tuple[np.ndarray, np.ndarray] | None:
         """Decisions on the user's rows and intercepts, averaged over the folds, at the best point of the search.
 
@@ -217,6 +232,8 @@ def build_program(
 
 SAMPLE_TOL, STAGE_TOL = 1e-2, 1e-3
 """Relative accuracy of the objective in stages before the search: on a sample, and on all rows."""
+FLAT = 1e-3
+"""Spread of a fold's validation decisions, in units of the target's, below which they are called the same."""
 BAND = 0.1
 """Half width of the band on which the hinge is smoothed for a first search."""
 

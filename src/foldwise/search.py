@@ -466,7 +466,11 @@ class BilevelSearchCV(CallbackSupportMixin, MetaEstimatorMixin, BaseEstimator):
             close()
         program.end = min(ends, key=lambda end: end.objective, default=None)
         result = merge(before, outcomes)
-        result = replace(result, details={**result.details, **prelude.details})
+        result = replace(
+            result,
+            details={**result.details, **prelude.details},
+            warnings=[*result.warnings, *program.warnings()],
+        )
         given = int(self.random_state) if isinstance(self.random_state, (int, np.integer)) else None
         return replace(result, elapsed=time.perf_counter() - began, seed=given, version=__version__)
 

@@ -108,7 +108,15 @@ class _Kernel(CallbackSupportMixin, BaseEstimator):
             self.fit_intercept,
             class_weight,
             memory_limit=self.memory_limit,
+            precision=self.precision,
         )
+
+    def set_params(self, **params):
+        """Set parameters; ``kernel__gamma`` and the like also where the kernel was given by its name."""
+        given = params.get("kernel", self.kernel)
+        if isinstance(given, str) and any(name.startswith("kernel__") for name in params):
+            params = {**params, "kernel": as_kernel(given)}
+        return super().set_params(**params)
 
     def start_from(self, decisions: np.ndarray, intercept: np.ndarray) -> None:
         """Let the next ``fit`` start from decisions (problems, rows) and intercepts (problems,) near its solution.
@@ -194,6 +202,9 @@ class KernelSVR(RegressorMixin, _Kernel):
     max_iter : int, default=100
     memory_limit : float, default=8e9
         Bytes that kernel matrices may take; a larger problem is refused.
+    precision : {"double", "single"}, default="double"
+        How distances and kernel matrices are kept. "single" halves their memory; the kernel is then rounded to 7
+        digits, and systems are still solved in double precision. For RBF with one width and ExpChi2.
 
     Attributes
     ----------
@@ -221,6 +232,7 @@ class KernelSVR(RegressorMixin, _Kernel):
         tol=1e-8,
         max_iter=100,
         memory_limit=8e9,
+        precision="double",
     ):
         self.kernel = kernel
         self.loss = loss
@@ -230,6 +242,7 @@ class KernelSVR(RegressorMixin, _Kernel):
         self.tol = tol
         self.max_iter = max_iter
         self.memory_limit = memory_limit
+        self.precision = precision
 
     def _model(self, classes, d: int) -> KernelModel:
         loss = self._loss()
@@ -279,6 +292,8 @@ class KernelSVC(ClassifierMixin, _Kernel):
     tol : float, default=1e-8
     max_iter : int, default=100
     memory_limit : float, default=8e9
+    precision : {"double", "single"}, default="double"
+        As in :class:`KernelSVR`.
 
     Attributes
     ----------
@@ -305,6 +320,7 @@ class KernelSVC(ClassifierMixin, _Kernel):
         tol=1e-8,
         max_iter=100,
         memory_limit=8e9,
+        precision="double",
     ):
         self.kernel = kernel
         self.loss = loss
@@ -314,6 +330,7 @@ class KernelSVC(ClassifierMixin, _Kernel):
         self.tol = tol
         self.max_iter = max_iter
         self.memory_limit = memory_limit
+        self.precision = precision
 
     def _loss(self) -> Loss:
         loss = super()._loss()

@@ -38,6 +38,8 @@ class KernelModel:
     multiclass : {"ovr", "ovo"}
     memory_limit : float
         Bytes that kernel matrices may take.
+    precision : {"double", "single"}
+        How distances and kernel matrices are kept.
     """
 
     loss: Loss
@@ -50,6 +52,7 @@ class KernelModel:
     class_weight_rule: str = "row"
     multiclass: str = "ovr"
     memory_limit: float = 8e9
+    precision: str = "double"
 
 
 @dataclass(frozen=True)
@@ -145,9 +148,7 @@ def assemble_kernel(
     else:
         part = model.kernel.reordered(X, order)
         gram = (
-            DenseGram(model.kernel.pairs(part))
-            if landmarks is None
-            else landmark_gram(model, X, part, landmarks)
+            DenseGram(_pairs(model, part)) if landmarks is None else landmark_gram(model, X, part, landmarks)
         )
     if isinstance(model, SemiparametricModel):
         own = []
@@ -182,12 +183,25 @@ def _own_slots(kernel: Kernel, d: int) -> dict[str, slice]:
     return where
 
 
+def _pairs(model: KernelModel, X: np.ndarray) -> Any:
+    """Pairs of all rows in the precision that the model asks for."""
+    if model.precision == "double":
+        return model.kernel.pairs(X)
+    if model.precision != "single":
+        raise ValueError(f"precision must be 'double' or 'single'; got {model.precision!r}")
+    if not hasattr(model.kernel, "single_pairs") or model.kernel.parameters(X.shape[1])["gamma"].size > 1:
+        raise ValueError(
+            f"precision='single' is for RBF with one width and ExpChi2; got {model.kernel}. Use precision='double'"
+        )
+    return model.kernel.single_pairs(X)
+
+
 def _check_memory(model: KernelModel, n: int) -> None:
     matrices = 2 + 2 * len(getattr(model.kernel, "kernels", ()))
-    needed = 8.0 * n * n * matrices
+    needed = (8.0 if model.precision == "double" else 4.0) * n * n * matrices
     if needed > model.memory_limit:
         raise ValueError(
             f"kernel matrices of {n} rows need {needed / 1e9:.1f} GB, above the limit of "
             f"{model.memory_limit / 1e9:.1f} GB; use fewer rows, a linear model, low_rank=True in the search, or "
-            "raise memory_limit"
+            "raise memory_limit (or use precision='single')"
         )

@@ -114,8 +114,20 @@ def _twin(pairs: Any) -> Any:
     return other
 
 
+def _times(A: np.ndarray, K: np.ndarray, block: int = 512) -> np.ndarray:
+    """``A K`` in double precision; a matrix in single precision is converted by blocks of rows."""
+    if K.dtype == A.dtype:
+        return A @ K
+    out = np.zeros((len(A), K.shape[1]))
+    for first in range(0, len(K), block):
+        part = A[:, first : first + block]
+        if part.any():
+            out += part @ K[first : first + block].astype(float)
+    return out
+
+
 class DenseGram:
-    """The kernel matrix of all rows.
+    """The kernel matrix of all rows, kept in the precision of its distances.
 
     Coefficients are sparse and systems live on a few rows, so where the kernel allows it (``pairs.rows``) only the
     rows that are asked for are formed; the whole matrix is once they are more than ``FEW`` of all.
@@ -161,7 +173,7 @@ class DenseGram:
         if count > self.FEW * self.n:
             return False
         if self._store is None:
-            self._store = np.empty((int(self.FEW * self.n) + 1, self.n))
+            self._store = np.empty((int(self.FEW * self.n) + 1, self.n), dtype=self.pairs.D.dtype)
         if len(new):
             self._store[self._count : count] = self.pairs.rows(self.log_p, new)
             self._slot[new] = np.arange(self._count, count)
@@ -176,29 +188,29 @@ class DenseGram:
                 assert self._store is not None
                 few = np.zeros((len(A), self._count))
                 few[:, self._slot[used]] = A[:, used]
-                return few @ self._store[: self._count]
-        return A @ self.K
+                return _times(few, self._store[: self._count])
+        return _times(A, self.K)
 
     def values_at(self, rows: np.ndarray, v: np.ndarray) -> np.ndarray:
         """``(K v)`` on some rows."""
         if self._holds(rows):
             assert self._store is not None
-            return self._store[self._slot[rows]] @ v
-        return self.K[rows] @ v
+            return self._store[self._slot[rows]].astype(float, copy=False) @ v
+        return self.K[rows].astype(float, copy=False) @ v
 
     def spread(self, rows: np.ndarray, V: np.ndarray) -> np.ndarray:
         """``K[:, rows] V``."""
         if self._holds(rows):
             assert self._store is not None
-            return self._store[self._slot[rows]].T @ V
-        return self.K[:, rows] @ V
+            return self._store[self._slot[rows]].astype(float, copy=False).T @ V
+        return self.K[:, rows].astype(float, copy=False) @ V
 
     def block(self, rows: np.ndarray) -> np.ndarray:
         """A copy of the matrix on these rows and columns."""
         if self._holds(rows):
             assert self._store is not None
-            return self._store.take(self._slot[rows], axis=0).take(rows, axis=1)
-        return submatrix(self.K, rows)
+            return self._store.take(self._slot[rows], axis=0).take(rows, axis=1).astype(float, copy=False)
+        return submatrix(self.K, rows).astype(float, copy=False)
 
     def system(self, rows: np.ndarray, D: np.ndarray, intercept: bool) -> ActiveSystem:
         """The factored system of the rows with curvature ``D``."""

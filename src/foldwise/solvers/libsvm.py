@@ -70,7 +70,7 @@ class LibSvm:
         from sklearn.exceptions import ConvergenceWarning
         from sklearn.svm import SVC, SVR
 
-        own = submatrix(K, rows)
+        own = submatrix(K, rows).astype(float, copy=False)
         options = {"kernel": "precomputed", "C": 1.0, "tol": self.tol, "max_iter": self.max_iter * len(rows)}
         options["cache_size"] = self.cache_size
         tube = None
