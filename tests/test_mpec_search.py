@@ -7,7 +7,7 @@ import pytest
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 
-from foldwise import BilevelSearchCV, KernelSVC, LinearSVC, LinearSVR
+from foldwise import RBF, BilevelSearchCV, KernelSVC, LinearSVC, LinearSVR
 from foldwise.result import Result
 from foldwise.space import Lin, Log
 
@@ -127,7 +127,7 @@ def test_no_time_returns_what_there_is(method):
             "hinge",
             "one entry per feature",
         ),
-        (KernelSVC(loss="hinge"), {"C": (0.01, 10.0)}, "hinge", "LinearSVC"),
+        (KernelSVC(loss="hinge"), {"C": (0.01, 10.0)}, "hinge", "RBF"),
     ],
 )
 @pytest.mark.parametrize("method", ["mpec", "slams"])
@@ -135,6 +135,22 @@ def test_other_programs_get_an_error_that_says_what_can_be_done(method, model, s
     X, y = regression() if isinstance(model, LinearSVR) else classification()
     with pytest.raises(ValueError, match=message):
         search(model, space, method, criterion=criterion).fit(X, y)
+
+
+def test_a_gaussian_kernel_with_one_scale_per_feature():
+    X, y = classification(n=24)
+    space = {"C": Log(0.1, 100.0), "gamma": Log(1e-3, 5.0, per="feature")}
+    model = KernelSVC(loss="hinge", kernel=RBF(ard=True))
+    with pytest.raises(ValueError, match="shrinkage=0"):
+        search(model, space, "mpec").fit(X, y)
+    found = search(model, space, "mpec", shrinkage=0.0, method_options={"first_tol": 1e-2}).fit(X, y)
+    result = found.result_
+    assert result.details["solver_status"] == "solved"
+    assert result.details["gap"] < 1e-3
+    assert result.objective <= result.objective_start
+    assert result.objective == pytest.approx(result.details["claimed"], abs=1e-3)
+    with pytest.raises(ValueError, match="'mpec' does"):
+        search(model, space, "slams", shrinkage=0.0).fit(X, y)
 
 
 def test_a_program_beyond_the_promised_size_is_refused():

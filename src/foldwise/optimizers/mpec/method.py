@@ -12,7 +12,9 @@ from foldwise.bilevel import Bilevel
 from foldwise.optimizers.base import Minimizer, Trace
 from foldwise.optimizers.mpec.formulation import Choice, Description, Task
 from foldwise.optimizers.mpec.inner import Evaluator
+from foldwise.optimizers.mpec.kernel import KernelAnswer, KernelChoice, KernelDescription, solve_kernel_mpec
 from foldwise.optimizers.mpec.solve import Answer, Stage, solve_mpec, solve_slams
+from foldwise.problems.dual import DualProblem
 from foldwise.problems.polyhedral import PolyhedralProblem
 from foldwise.result import Status
 
@@ -22,8 +24,14 @@ CRITERIA = {"Absolute": "absolute", "Hinge": "hinge", "Misclassification": "misc
 NEEDS = (
     "methods 'mpec' and 'slams' need LinearSVC(loss='hinge') with criterion 'hinge' or 'misclassification', or "
     "LinearSVR(loss='epsilon_insensitive') with criterion 'absolute', and a space of C (or lam), epsilon, box and "
-    "box_lower; other programs: method='newton', 'lbfgsb' or 'grid'"
+    "box_lower; 'mpec' also KernelSVC(loss='hinge', kernel=RBF(ard=True)) on few rows, with C and gamma per feature. "
+    "Other programs: method='newton', 'lbfgsb' or 'grid'"
 )
+STATUS = {
+    "solved": Status.CONVERGED,
+    "time limit": Status.TIME_LIMIT,
+    "iteration limit": Status.MAX_ITER,
+}
 MAX_PAIRS = 6000
 """Complementarity pairs beyond which a program is refused unless told otherwise."""
 
@@ -195,6 +203,59 @@ class Translation:
         )
 
 
+class KernelTranslation:
+    """Between ``theta`` of a search over a Gaussian kernel machine and its description in arrays."""
+
+    def __init__(self, bilevel: Bilevel) -> None:
+        self.space, self.problems = bilevel.space, bilevel.problems
+        first = self.problems[0]
+        criterion = CRITERIA.get(type(bilevel.criterion).__name__)
+        if first.loss.task != "classification" or criterion not in ("hinge", "misclassification"):
+            raise ValueError(
+                f"got {type(first.loss).__name__} with {type(bilevel.criterion).__name__}; {NEEDS}"
+            )
+        if bilevel.prior is not None:
+            raise ValueError(
+                "the penalty on the spread of gamma is not part of the kernel program; pass shrinkage=0 to the search"
+            )
+        self.names = {block.name.split("__")[-1]: block.name for block in self.space.blocks}
+        tasks = [task for problem in self.problems for task in self._tasks(problem)]
+        d = tasks[0].X.shape[1]
+        sizes = {block.name.split("__")[-1]: block.size for block in self.space.blocks}
+        if sizes != {"C": 1, "gamma": d} or not first.intercept:
+            raise ValueError(f"got a space of {', '.join(self.space.slices)}; {NEEDS}")
+        low, high = (self.choice(theta) for theta in (self.space.lower, self.space.upper))
+        if np.ptp(low.p) > 0 or np.ptp(high.p) > 0:
+            raise ValueError("gamma must have the same bounds for every feature here")
+        self.description = KernelDescription(
+            tasks, str(criterion), (low.C, high.C), (float(low.p[0]), float(high.p[0]))
+        )
+
+    def _tasks(self, problem: DualProblem) -> list[Task]:
+        X = getattr(getattr(problem._gram, "pairs", None), "X", None)
+        if X is None or not hasattr(problem._gram.pairs, "X2"):
+            raise ValueError(f"the kernel is not an RBF with one gamma per feature; {NEEDS}")
+        strength = problem.strength(problem.parameters(self.space.lower))
+        tasks = []
+        for m in range(problem.n_tasks):
+            train = strength[m] > 0
+            if np.ptp(strength[m][train]) > 1e-12 * strength[m].max():
+                raise ValueError(f"sample or class weights are not part of the kernel program; {NEEDS}")
+            rows, y = problem.folds.validation[problem.split[m]], problem.Y[problem.target[m]]
+            cost = np.asarray(problem.validation_weight[m], float)
+            tasks.append(Task(X[train], y[train], X[rows], y[rows], None, cost))
+        return tasks
+
+    def theta(self, choice: KernelChoice) -> np.ndarray:
+        """The choice as a point of the space."""
+        return self.space.clip(self.space.theta({self.names["C"]: choice.C, self.names["gamma"]: choice.p}))
+
+    def choice(self, theta: np.ndarray) -> KernelChoice:
+        """The point as a choice."""
+        params = self.space.params(theta)
+        return KernelChoice(float(params[self.names["C"]]), np.asarray(params[self.names["gamma"]], float))
+
+
 class _OneProgram(Minimizer):
     """What both methods share: the description, the size limit, the records, the certificate."""
 
@@ -205,6 +266,8 @@ class _OneProgram(Minimizer):
 
     def iterate(self, trace: Trace, theta: np.ndarray) -> Status:
         """Solve the program; every stage's hyper-parameters are evaluated and recorded."""
+        if isinstance(trace.bilevel.problems[0], DualProblem):
+            return self._kernel(trace, theta)
         translation = Translation(trace.bilevel, self.n_max)
         description = translation.description
         self._check_size(description)
@@ -223,11 +286,11 @@ class _OneProgram(Minimizer):
         )
         trace.evaluate(translation.theta(answer.choice), note="polished")
         trace.details.update(_details(answer))
-        return {
-            "solved": Status.CONVERGED,
-            "time limit": Status.TIME_LIMIT,
-            "iteration limit": Status.MAX_ITER,
-        }.get(answer.status, Status.STALLED)
+        return STATUS.get(answer.status, Status.STALLED)
+
+    def _kernel(self, trace: Trace, theta: np.ndarray) -> Status:
+        """A kernel machine; the linear programs of slams do not serve it."""
+        raise ValueError(f"method {self.name!r} does not solve kernel machines, 'mpec' does; {NEEDS}")
 
     def _check_size(self, D: Description) -> None:
         rows = sum(len(task.y) for task in D.tasks)
@@ -275,6 +338,29 @@ class Mpec(_OneProgram):
     max_pairs: int = MAX_PAIRS
 
     name = "mpec"
+
+    def _kernel(self, trace: Trace, theta: np.ndarray) -> Status:
+        translation = KernelTranslation(trace.bilevel)
+        trace.evaluate(theta, note="start")
+        left = None if trace.deadline is None else trace.deadline - time.perf_counter()
+
+        def on_stage(stage: Stage, choice: KernelChoice) -> None:
+            trace.evaluate(translation.theta(choice), note=f"{stage.name}: {stage.status}")
+
+        answer = solve_kernel_mpec(
+            translation.description,
+            backend="ipopt" if self.backend == "auto" else self.backend,
+            preset=self.preset,
+            tol=self.tol,
+            first_tol=self.first_tol,
+            start=translation.choice(theta) if self.from_start else None,
+            max_iter=self.max_iter,
+            max_time=left,
+            on_stage=on_stage,
+        )
+        trace.evaluate(translation.theta(answer.choice), note="polished")
+        trace.details.update(_details(answer))
+        return STATUS.get(answer.status, Status.STALLED)
 
     def _solve(self, description: Description, **common: Any) -> Answer:
         return solve_mpec(
@@ -329,7 +415,7 @@ class Slams(_OneProgram):
         )
 
 
-def _details(answer: Answer) -> dict[str, Any]:
+def _details(answer: Answer | KernelAnswer) -> dict[str, Any]:
     """The certificate as plain values."""
     return {
         "claimed": answer.claimed,

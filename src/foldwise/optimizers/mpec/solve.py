@@ -30,6 +30,8 @@ EXACT = 1e-6
 """A final tolerance up to this one means exact cross-validation ..."""
 HONEST = 5e-4
 """... which goes on for two more tolerances while the claimed objective is further than this from the true one."""
+ROUNDS, LINEAR_PROGRAMS = 3, 60
+"""Of successive linearisation, alone and before a nonlinear solver: that must not end above it."""
 SMALL = 450
 """Pairs up to which a second start, the grid point itself, is cheap enough to be worth it by default."""
 
@@ -279,11 +281,11 @@ def solve_slams(
     description: Description,
     *,
     early: bool = False,
-    rounds: int = 3,
+    rounds: int = ROUNDS,
     tol: float = 1e-6,
     start: Choice | None = None,
     n_starts: int = 1,
-    max_iter: int = 60,
+    max_iter: int = LINEAR_PROGRAMS,
     patience: int = 4,
     max_time: float | None = None,
     on_stage: Callable[[Stage, Choice], Any] | None = None,
@@ -470,7 +472,7 @@ def solve_mpec(
     starts = given or grid_starts(run.evaluate, n_starts)
     plan = [(f"grid {i}", choice, first_tol, first) for i, choice in enumerate(starts)]
     if chain:
-        found = linearise(run, starts[:1], False, 2, tol, 60, 4)
+        found = linearise(run, starts[:1], False, ROUNDS, tol, LINEAR_PROGRAMS, 4)
         plan.insert(0, ("slams", found, min(first_tol, max(tol, 1e-2)), first))
         if form == "auto" and n_starts > 1 and description.criterion != "misclassification":
             plan[1] = (*plan[1][:3], run.exact(plan[1][1].C)[0])
