@@ -146,7 +146,8 @@ class PenalizedBilevel(Minimizer):
         )
         centre = f.at([point.W for point in start.points], start.theta)
         beta, tau = self._first_beta(f, centre), self.tau
-        total = {"stability_centres": 0, "subproblems": 0, "corrections": 0, "subgradients_chosen": 0}
+        counters = ("stability_centres", "subproblems", "corrections", "subgradients_chosen")
+        total = {name: trace.details.get(name, 0) for name in counters}
         for _ in range(MAX_BETAS):
             run = descend(f, centre, beta, tau, control, lambda: _watch(trace))
             centre, tau = run.centre, run.tau
@@ -165,16 +166,17 @@ class PenalizedBilevel(Minimizer):
         """The ``beta`` at which weights alone lower the model of ``f`` by the share ``slack`` of the objective."""
         model = f.model(centre, 1.0)
         wanted = self.slack * centre.outer
-        size = sum(float(np.sum(H * H)) for H in model.H)
-        beta = sum(float(np.trace(A)) for A in model.A) / max(2.0 * size, np.finfo(float).tiny)
-        for _ in range(200):
-            gain = model.gain_of_weights(beta)
-            if wanted <= gain <= 2.0 * wanted:
+        gain_at = model.gain_of_weights()
+        size = 2.0 * sum(float(np.sum(H * H)) for H in model.H)
+        beta = sum(float(np.trace(A)) for A in model.A) / max(size, np.finfo(float).tiny)
+        smallest = 1e-12 * beta
+        for _ in range(60):
+            ratio = gain_at(beta) / max(wanted, np.finfo(float).tiny)
+            if 1.0 <= ratio <= 2.0 or beta <= smallest:
                 break
-            beta *= 2.0 if gain > wanted else 0.5
-            if gain < wanted and beta * size < 1e-12:
-                break
-        return beta
+            # Where the penalty dominates, the gain falls like 1 / beta.
+            beta *= float(np.clip(0.7 * ratio, 1e-2, 1e2))
+        return max(beta, smallest)
 
 
 def _watch(trace: Trace) -> None:

@@ -11,6 +11,7 @@ eliminated by one Cholesky factor of its own matrix, and what is left is a quadr
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -92,20 +93,23 @@ class ArrowModel:
 
     def weights_only(self) -> list[np.ndarray]:
         """The minimiser without proximal term while the hyper-parameters stay."""
-        return [-step for step, _ in self._weights(self.beta)]
-
-    def gain_of_weights(self, beta: float) -> float:
-        """How far the weights alone could lower the model with another ``beta``."""
-        return 0.5 * sum(float(step @ slope) for step, slope in self._weights(beta))
-
-    def _weights(self, beta: float) -> list[tuple[np.ndarray, np.ndarray]]:
-        """Newton step (with the sign of the gradient) and gradient of every task."""
-        b, out = 2.0 * beta, []
+        b, out = 2.0 * self.beta, []
         for A, H, g, R in zip(self.A, self.H, self.g, self.R, strict=True):
-            M, slope = A + b * (H @ H), g + b * (H @ R)
-            M.flat[:: len(M) + 1] += 1e-14 * np.trace(M)
-            out.append((_solve(M, slope[:, None])[:, 0], slope))
+            out.append(-_newton_step(A + b * (H @ H), g + b * (H @ R)))
         return out
+
+    def gain_of_weights(self) -> Callable[[float], float]:
+        """A function of ``beta``: how far the weights alone could lower the model with it."""
+        squares, pulls = [H @ H for H in self.H], [H @ R for H, R in zip(self.H, self.R, strict=True)]
+
+        def gain(beta: float) -> float:
+            total = 0.0
+            for A, HH, g, HR in zip(self.A, squares, self.g, pulls, strict=True):
+                slope = g + 2.0 * beta * HR
+                total += 0.5 * float(slope @ _newton_step(A + 2.0 * beta * HH, slope))
+            return total
+
+        return gain
 
     def prepare(self) -> None:
         """What every ``tau`` shares: ``A + 2 beta H^2`` and ``H [K, R]`` of each task."""
@@ -138,6 +142,12 @@ class ArrowModel:
         # 2. The small program, and back.
         delta = polyhedral_qp(0.5 * (S + S.T), r, region)
         return [-alone - b * (Y @ delta) for Y, alone in eliminated], delta
+
+
+def _newton_step(M: np.ndarray, slope: np.ndarray) -> np.ndarray:
+    """``M^-1 slope`` for a matrix that may be singular to rounding; ``M`` is changed."""
+    M.flat[:: len(M) + 1] += 1e-14 * np.trace(M)
+    return _solve(M, slope[:, None])[:, 0]
 
 
 def _solve(M: np.ndarray, rhs: np.ndarray) -> np.ndarray:
