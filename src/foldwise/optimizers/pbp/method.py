@@ -55,7 +55,7 @@ class PenalizedBilevel(Minimizer):
         Rows within this distance of a kink, relative to the largest target, count as on it.
     corrections : int
         How often the weights of a refused step are corrected at its hyper-parameters before the step is shortened;
-        0 is the algorithm as published.
+        with 0 only straight steps are tried, as in the paper.
     two_stage : bool
         A start with closed tubes runs first with these fixed, then, from the best point so far, with all free.
     constraints : (A, c), optional
