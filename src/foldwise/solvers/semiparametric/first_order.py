@@ -1,4 +1,8 @@
-"""PDSG and MPD as subproblem solvers: estimates of the dual curvature around the compiled loops."""
+"""PDSG and MPD as subproblem solvers: estimates of the dual curvature around the compiled loops.
+
+We differ from the papers: both start from an estimate of the dual curvature by Gauss-Seidel sweeps and have an
+augmented term. MPD as published builds its estimate up step by step.
+"""
 
 from __future__ import annotations
 
@@ -16,7 +20,7 @@ SWEEPS = 3
 RATE = 0.3
 """Part of a dual Newton step that PDSG takes after every primal step."""
 
-AUGMENTED = 0.5
+AUGMENTED = 2.0
 """Weight of the augmented term, in units of the inverse dual curvature."""
 
 
