@@ -61,6 +61,7 @@ CASES = {
     "tube": (scaled(LinearSVR(loss="epsilon_insensitive")), diabetes, {"max_iter": 5}),
     "boxes": (LinearSVC(loss="hinge"), cancer, {"space": ["C", "box"], "max_iter": 3}),
     "penalised": (LinearSVR(), diabetes, {"method": "pbp"}),
+    "bundle": (LinearSVR(), diabetes, {"method": "bundle", "criterion": "absolute", "max_iter": 5}),
     "lbfgsb": (LinearSVR(), diabetes, {"method": "lbfgsb"}),
     "bfgs": (LinearSVR(), diabetes, {"method": "bfgs"}),
     "rprop": (LinearSVR(), diabetes, {"method": "rprop", "max_iter": 12}),

@@ -161,8 +161,7 @@ class Journaled(Bilevel):
             return evaluation
         found = self._look_up("differentiate", evaluation.theta, order=order, exact=exact)
         if found is None:
-            self.revive(evaluation)
-            super().differentiate(evaluation, order, exact)
+            self._compute(evaluation, order, exact)
             self._store_derivatives(evaluation, order, exact)
         else:
             arrays = found[1]
@@ -176,7 +175,7 @@ class Journaled(Bilevel):
         """As :meth:`Bilevel.certify`; nothing is stored, since a search that was cut short goes on elsewhere."""
         self.revive(evaluation)
         if self.criterion.differentiable:
-            super().differentiate(evaluation)
+            self._compute(evaluation)
         return super().certify(evaluation)
 
     def revive(self, evaluation: Evaluation) -> None:
@@ -191,8 +190,13 @@ class Journaled(Bilevel):
                     raise self._strange("computing an evaluation again gives other digits")
             evaluation.points = fresh.points
             self._current = evaluation
+
+    def _compute(self, evaluation: Evaluation, order: int = 1, exact: bool = True) -> None:
+        """Derivatives that are not looked up; a gradient that was lacks its adjoints and is computed with them."""
+        self.revive(evaluation)
         if evaluation.gradient is not None and not evaluation.adjoints:
-            evaluation.gradient = None  # looked up; the adjoints that belong to it come with computing it
+            evaluation.gradient = None
+        super().differentiate(evaluation, order, exact)
 
     def _look_up(self, kind: str, theta: np.ndarray, **settings: Any) -> tuple[dict, dict] | None:
         """The next record of the stream, which must be of this operation; None when there are no more."""

@@ -81,7 +81,10 @@ def fit(
         str | None, option(help="Training loss; the model's own by default.", metavar="L")
     ] = None,
     method: Annotated[
-        str, option(help="auto, newton, lbfgsb, bfgs, rprop, pbp, grid or random.", metavar="M")
+        str,
+        option(
+            help="auto, newton, lbfgsb, bfgs, rprop, pbp, bundle, mpec, slams, grid, random.", metavar="M"
+        ),
     ] = "auto",
     space: Annotated[
         list[str] | None,
