@@ -13,7 +13,7 @@ are held: they *pin* ``q``.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -58,9 +58,10 @@ class BorderedSystem:
             B[: len(free), : len(free)] = np.eye(len(free))
             B[len(free) :, len(free) :] = pins.null
             slope = pins.slope
-        H, G = submatrix(K, rows), Q[rows]
-        if B is not None:
-            H, G = B.T @ H @ B, B.T @ G
+        if B is None:
+            H, G = submatrix(K, rows), Q[rows]
+        else:
+            H, G = B.T @ K[np.ix_(rows, rows)] @ B, B.T @ Q[rows]
         size = max(float(np.trace(H)) / max(len(H), 1), np.finfo(float).tiny)
         H += size * (G @ G.T)
         ridge, info, factor = 1e-13 * size, 1, H
@@ -86,6 +87,10 @@ class BorderedSystem:
 
 
 def _pseudo_inverse(M: np.ndarray) -> np.ndarray:
+    factor, info = dpotrf(M, lower=1, clean=0) if len(M) else (M, 1)
+    size = np.diagonal(factor)
+    if info == 0 and size.min() > 1e-5 * size.max():
+        return dpotrs(factor, np.eye(len(M)), lower=1)[0]
     values, vectors = np.linalg.eigh(0.5 * (M + M.T))
     keep = values > 1e-13 * max(float(values.max(initial=0.0)), np.finfo(float).tiny)
     return (vectors[:, keep] / values[keep]) @ vectors[:, keep].T
@@ -105,11 +110,12 @@ class Centre:
 
     ``reach`` is the distance of the nearest kinks; below 0, the largest violation. ``null`` (pinned rows, directions)
     are the combinations of their decisions that stay where they are, and ``slope`` is how their kinks move with the
-    width of the tube.
+    width of the tube. ``limits`` are the rows that limit ``reach``, the first of them.
     """
 
     q: np.ndarray
     reach: float
+    limits: np.ndarray
     rows: np.ndarray
     null: np.ndarray
     slope: np.ndarray
@@ -133,7 +139,7 @@ def centre(
     rows, side = np.concatenate([below, above]), np.repeat([1.0, -1.0], [len(below), len(above)])
     kink = np.concatenate([low[below], up[above]]) - f[rows]
     size = float(np.abs(Q).max(initial=0.0))
-    reach, pins, slopes, nulls = None, [], [], []
+    reach, limits, pins, slopes, nulls = 0.0, np.zeros(0, dtype=int), [], [], []
     while N.shape[1]:
         A = Q[rows] @ N
         moves = np.abs(A).max(axis=1) > 1e-10 * size
@@ -141,8 +147,9 @@ def centre(
             break
         rows, side, kink, A = rows[moves], side[moves], kink[moves], A[moves]
         move, t, held = _widest(A, side, kink - Q[rows] @ q)
-        reach = t if reach is None else reach
         q = q + N @ move
+        if not pins:
+            reach, limits = t, rows[held]
         if not len(held):
             break
         own, pinned = side[held], rows[held]
@@ -158,7 +165,8 @@ def centre(
         N = N @ _kernel_of(A[held])
     return Centre(
         q,
-        0.0 if reach is None else reach,
+        reach,
+        limits,
         np.concatenate([np.zeros(0, dtype=int), *pins]),
         block_diag(*nulls) if nulls else np.zeros((0, 0)),
         np.concatenate([np.zeros(0), *slopes]),
@@ -353,4 +361,4 @@ class SemiparametricProblem(DualProblem):
 
 def _numbered(found: Centre, rows: np.ndarray) -> Centre:
     """The same with rows counted among all."""
-    return Centre(found.q, found.reach, rows[found.rows], found.null, found.slope)
+    return replace(found, limits=rows[found.limits], rows=rows[found.rows])

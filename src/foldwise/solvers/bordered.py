@@ -118,7 +118,7 @@ def finish(
         if not loose.any():
             break
         together = (
-            np.zeros(len(y), dtype=bool) if held is None else loose & np.isin(np.arange(len(y)), held.rows)
+            np.zeros(len(y), dtype=bool) if held is None else loose & np.isin(np.arange(len(y)), held.limits)
         )
         if together.any():
             # Just those that rule a centre out: they can move together without breaking the equalities.
@@ -161,13 +161,18 @@ def nearby(
 ) -> np.ndarray:
     """``alpha`` from the fast solver at ``tol``, in units of the targets' deviation: a start for :func:`finish`.
 
-    Where the fast solver creeps it is left early, since what follows does not depend on it.
+    Where the fast solver creeps it is left early, since what follows does not depend on it. Where its free rows are too
+    few to restore the equalities it goes on to a finer tolerance.
     """
     from foldwise.kernels import Precomputed
     from foldwise.solvers.semiparametric import columns_of, solve
 
-    tol = tol * max(float(np.std(y)), np.finfo(float).tiny)
-    return solve(columns_of(Precomputed(), K), Q, y, c, tube, tol=tol, max_iter=3).delta
+    source, unit = columns_of(Precomputed(), K), max(float(np.std(y)), np.finfo(float).tiny)
+    alpha = solve(source, Q, y, c, tube, tol=tol * unit, max_iter=3).delta
+    inside = (alpha != 0) & (np.abs(alpha) < c)
+    if not _balanced(Q, alpha) and not spans(Q[inside]):
+        alpha = solve(source, Q, y, c, tube, tol=1e-3 * tol * unit, max_iter=3).delta
+    return alpha
 
 
 @dataclass(frozen=True)
