@@ -27,6 +27,7 @@ SCRIPTS: dict[str, dict[str, tuple[str, str]]] = {
         "figure1": ("papers.lee2009.figures", "figure1"),
         "figure2": ("papers.lee2009.figures", "figure2"),
         "figure3": ("papers.lee2009.figures", "figure3"),
+        "table1": ("papers.lee2009.table1", "run"),
     },
     "thesis": {
         "table5.1": ("papers.thesis.table5_1", "run"),
