@@ -139,7 +139,10 @@ def centre(
     rows, side = np.concatenate([below, above]), np.repeat([1.0, -1.0], [len(below), len(above)])
     kink = np.concatenate([low[below], up[above]]) - f[rows]
     size = float(np.abs(Q).max(initial=0.0))
-    reach, limits, pins, slopes, nulls = 0.0, np.zeros(0, dtype=int), [], [], []
+    reach, limits = 0.0, np.zeros(0, dtype=int)
+    pins: list[np.ndarray] = []
+    slopes: list[np.ndarray] = []
+    nulls: list[np.ndarray] = []
     while N.shape[1]:
         A = Q[rows] @ N
         moves = np.abs(A).max(axis=1) > 1e-10 * size
