@@ -26,6 +26,9 @@ PRESETS = ("filtersqp", "filterslp")
 FEASIBLE = 1e-6
 """Violation up to which an iterate of a solver that stopped short counts as feasible."""
 
+UNBUFFERED = "GFORTRAN_UNBUFFERED_PRECONNECTED"
+"""Read once, when Uno is loaded: what its QP solver writes while it runs is then not kept for later."""
+
 INSTALL = {
     "unopy": "pip install 'foldwise[mpec]'  (or: pip install unopy)",
     "ipyopt": "pip install 'foldwise[mpec]'  (or: pip install ipyopt)",
@@ -55,10 +58,17 @@ def load_package(name: str) -> Any:
     """Import an optional package, or say what to install."""
     import importlib
 
+    before = os.environ.get(UNBUFFERED)
+    os.environ[UNBUFFERED] = "1"
     try:
         return importlib.import_module(name)
     except ImportError as error:
         raise ImportError(f"method 'mpec' or 'slams' needs the package {name!r}: {INSTALL[name]}") from error
+    finally:
+        if before is None:
+            del os.environ[UNBUFFERED]
+        else:
+            os.environ[UNBUFFERED] = before
 
 
 def solve(
