@@ -4,12 +4,16 @@ Every script has a function ``run(quick, data_dir, out)``. It prints the publish
 is given, writes both as CSV and draws its figures there. ``data_dir`` is a folder with real data sets, one
 ``name.csv.gz`` each, target in the last column; the environment variable ``FOLDWISE_DATA`` serves when it is not given.
 A set that is not there is replaced, and the output says by what.
+
+Scripts that take long keep every outcome in a file when the environment variable ``FOLDWISE_RUNS`` names a folder. Run
+again they go on where they were, so that a table can be made in pieces. Delete the folder when the library changes.
 """
 
 from __future__ import annotations
 
 import argparse
 import csv
+import json
 import os
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -25,6 +29,7 @@ __all__ = [
     "load",
     "mean_sd",
     "note",
+    "once",
     "print_table",
     "published",
     "scale_to_unit",
@@ -62,7 +67,7 @@ def load(name: str, data_dir: Path | None) -> tuple[np.ndarray, np.ndarray] | No
     return None
 
 
-TEXT = ("table", "row", "quantity", "method", "model")
+TEXT = ("table", "row", "quantity", "method", "model", "data")
 """Columns of the published figures that hold words; the others hold numbers."""
 
 
@@ -75,6 +80,24 @@ def published(paper: str, table: str | None = None) -> list[dict[str, Any]]:
         for row in rows
         if table in (None, row["table"])
     ]
+
+
+def once(name: str, key: str, compute: Callable[[], dict[str, Any]]) -> dict[str, Any]:
+    """What ``compute()`` gives, kept under ``key`` in ``name.jsonl`` of the folder ``FOLDWISE_RUNS`` if it is set."""
+    folder = os.environ.get("FOLDWISE_RUNS", "")
+    if not folder:
+        return compute()
+    path = Path(folder) / f"{name}.jsonl"
+    if path.is_file():
+        for line in path.read_text(encoding="utf-8").splitlines():
+            entry = json.loads(line)
+            if entry["key"] == key:
+                return entry["outcome"]
+    outcome = compute()
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with path.open("a", encoding="utf-8") as file:
+        file.write(json.dumps({"key": key, "outcome": outcome}) + "\n")
+    return outcome
 
 
 def scale_to_unit(X: np.ndarray) -> np.ndarray:

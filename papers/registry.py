@@ -29,6 +29,16 @@ SCRIPTS: dict[str, dict[str, tuple[str, str]]] = {
         "figure3": ("papers.lee2009.figures", "figure3"),
         "table1": ("papers.lee2009.table1", "run"),
     },
+    "bennett2006": {
+        "table1": ("papers.bennett2006.tables", "table1"),
+        "table2": ("papers.bennett2006.tables", "table2"),
+        "table3": ("papers.bennett2006.tables", "table3"),
+    },
+    "kunapuli2008": {
+        "table2": ("papers.kunapuli2008.table2", "run"),
+        "figure1": ("papers.kunapuli2008.figure1", "run"),
+        "sdss": ("papers.kunapuli2008.sdss", "run"),
+    },
     "thesis": {
         "table5.1": ("papers.thesis.table5_1", "run"),
         "table5.2": ("papers.thesis.table5_2", "run"),

@@ -104,7 +104,8 @@ class BilevelSearchCV(CallbackSupportMixin, MetaEstimatorMixin, BaseEstimator):
         From parameter name to ``(lower, upper)``, ``Log(lower, upper, per=...)``, ``Lin(lower, upper, per=...)``,
         or None for bounds derived from the data. Without a space every tunable parameter is tuned.
     method : str or Minimizer, default="auto"
-        "newton", "lbfgsb", "bfgs", "rprop", "pbp", "bundle", "mpec", "slams", "grid", "random" or "auto".
+        "newton", "lbfgsb", "bfgs", "rprop", "pbp", "bundle", "mpec", "slams", "grid", "constrained_grid", "random" or
+        "auto".
         "auto" is "newton" up to 300 hyper-parameters and "lbfgsb" beyond; "bundle" for an exact linear machine with an
         absolute or hinge criterion on up to 300 rows; for a criterion without gradient, "grid" or "random". An object
         of a class that extends ``foldwise.optimizers.Minimizer`` is used as it is.
@@ -429,7 +430,7 @@ class BilevelSearchCV(CallbackSupportMixin, MetaEstimatorMixin, BaseEstimator):
         try:
             if start is not None:
                 starts = [space.theta(start)]
-            elif optimizer.name == "grid":
+            elif optimizer.name in ("grid", "constrained_grid"):
                 starts = [0.5 * (space.lower + space.upper)]
             elif optimizer.name in OWN_STARTS:
                 starts = program.candidates(space)[:1]

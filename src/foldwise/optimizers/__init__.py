@@ -2,6 +2,7 @@
 
 from foldwise.optimizers.base import Minimizer, Trace
 from foldwise.optimizers.bundle import Bundle
+from foldwise.optimizers.constrained_grid import ConstrainedGrid
 from foldwise.optimizers.mpec.method import Mpec, Slams
 from foldwise.optimizers.newton import TrustRegionNewton
 from foldwise.optimizers.pbp import PenalizedBilevel
@@ -19,6 +20,7 @@ METHODS = {
     "slams": Slams,
     "bundle": Bundle,
     "grid": Grid,
+    "constrained_grid": ConstrainedGrid,
     "random": Random,
 }
 
@@ -26,6 +28,7 @@ __all__ = [
     "METHODS",
     "Bfgs",
     "Bundle",
+    "ConstrainedGrid",
     "Grid",
     "LBfgsB",
     "Minimizer",

@@ -11,7 +11,7 @@ import numpy as np
 from foldwise.optimizers.base import Minimizer, Trace
 from foldwise.result import Status
 
-__all__ = ["Grid", "Random"]
+__all__ = ["Grid", "Random", "snake"]
 
 
 @dataclass(frozen=True)
@@ -63,18 +63,18 @@ class Grid(Minimizer):
                 "use fewer values, or a method that follows gradients (newton, lbfgsb)"
             )
         warm = None
-        for point in _snake(axes):
+        for point in snake(axes):
             warm = trace.evaluate(np.array(point), warm=warm)
         return Status.EXHAUSTED
 
 
-def _snake(axes: list[np.ndarray]):
+def snake(axes: list[np.ndarray]):
     """The product of the axes in an order where successive points differ in one entry."""
     if not axes:
         yield ()
         return
     *first, last = axes
-    for i, head in enumerate(_snake(first)):
+    for i, head in enumerate(snake(first)):
         for value in last if i % 2 == 0 else last[::-1]:
             yield (*head, value)
 

@@ -1,0 +1,1 @@
+"""Kunapuli, Bennett, Hu, Pang: Classification model selection via bilevel programming. Opt. Methods Softw., 2008."""
