@@ -123,7 +123,8 @@ class BilevelSearchCV(CallbackSupportMixin, MetaEstimatorMixin, BaseEstimator):
         ``T / (T - 1)``: ``C`` is divided and ``lam`` or ``alpha`` multiplied by that factor.
     tol : float, optional
         Relative accuracy of the objective; by default, for "newton", ``1e-3 / n`` between 1e-8 and 1e-5 for linear
-        models (1e-5 on sparse or wide data and with more than four hyper-parameters) and 1e-4 for kernel machines.
+        models (1e-5 on sparse or wide data and with more than four hyper-parameters), 1e-4 for smooth kernel machines
+        and 1e-3 for exact ones.
     max_iter : int, optional
     max_time : float, optional
         Seconds; the best point so far is used when they are over.
