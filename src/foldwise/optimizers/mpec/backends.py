@@ -41,7 +41,7 @@ class Outcome:
     """What a back-end returns.
 
     ``status`` is one of "solved" (a first-order point), "feasible" (feasible, no further progress), "infeasible",
-    "iteration limit", "time limit", "interrupted", "failed"; ``detail`` is the solver's own word. ``y`` are multipliers
+    "iteration limit", "time limit", "failed"; ``detail`` is the solver's own word. ``y`` are multipliers
     of the rows, with ``f + y'c`` as Lagrangian.
     """
 

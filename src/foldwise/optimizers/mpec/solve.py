@@ -176,7 +176,7 @@ class Run:
         assert self.evaluate.best is not None
         value, choice = self.evaluate.best
         value, choice = self._prune(value, choice, tol)
-        value, choice, solutions, certificate = self._finish(value, choice, tol)
+        value, choice, solutions, certificate = self._finish(value, choice)
         for name in ("complementarity", "product"):
             certificate[name] = self.last[name]
         certificate["loose_intercepts"] = sum(solution.loose for solution in solutions)
@@ -228,7 +228,7 @@ class Run:
             self._exact[unit] = (formulation, LinearPrograms(formulation.mpcc))
         return self._exact[unit]
 
-    def _finish(self, value: float, choice: Choice, tol: float):
+    def _finish(self, value: float, choice: Choice):
         """The minimiser of the linear piece that the best point lies on, and its certificate.
 
         Every stage ends a little off a vertex of the exact program; on the vertex it can be told which sides are zero.
@@ -247,12 +247,12 @@ class Run:
         if vertex is not None:
             there = exact.decode(vertex)
             after, machines = self.evaluate(there)
-            if self._worth(after, there, value, choice, tol):
+            if self._worth(after, there, value):
                 value, choice, solutions, x = after, there, machines, vertex
                 self.last |= {"claimed": float(exact.mpcc.cost @ x), "objective": value}
         return value, choice, solutions, certify(exact.mpcc, x, seconds=left)
 
-    def _worth(self, after: float, there: Choice, value: float, choice: Choice, tol: float) -> bool:
+    def _worth(self, after: float, there: Choice, value: float) -> bool:
         """Whether a settled point may replace the best one: not worse, and no more features than allowed."""
         most = self.description.n_max
         if most is not None and there.box is not None and np.sum(there.box > 0) > most:
