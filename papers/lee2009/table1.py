@@ -79,7 +79,7 @@ def fit(basis: Any, X: np.ndarray, y: np.ndarray, folds: int) -> tuple[Semiparam
         tol=1e-6,
         rescale=False,
         refit=False,
-        method_options={"start": {"C": 0.01}},
+        method_options={"start": {"C": 0.05}},
     ).fit(X, y)
     C = search.best_params_["C"]
     machine.set_params(C=C)

@@ -185,9 +185,12 @@ class ExactSemiparametric:
     ----------
     tol : float
         The fast solver's tolerance, in units of the targets' standard deviation; it does not change the result.
+    patience : int
+        Rounds that a prediction is given before the fast solver takes over.
     """
 
     tol: float = 1e-3
+    patience: int = 25
 
     def solve(self, problem: SemiparametricProblem, theta: np.ndarray, W: np.ndarray) -> KernelPoint:
         """Solve every task at ``theta``; ``W`` is a former point's, or a prediction."""
@@ -202,9 +205,13 @@ class ExactSemiparametric:
             width = np.broadcast_to(tube[m if len(tube) > 1 else 0], n)[rows]
             own = submatrix(K, rows)
             start = np.clip(W[m, n + problem.n_free :][rows], -1.0, 1.0) * c[m, rows]
-            if not start.any():
+            done = None
+            if start.any():
+                done = finish(own, y, width, c[m, rows], start, Q, max_rounds=self.patience)
+            if done is None or done.rounds == self.patience:
+                # Nothing to start from, or too far away: the fast solver changes many rows at a time.
                 start = nearby(own, y, width, c[m, rows], Q, self.tol)
-            done = finish(own, y, width, c[m, rows], start, Q)
+                done = finish(own, y, width, c[m, rows], start, Q)
             alpha[m, rows], q[m, : Q.shape[1]] = done.alpha, done.q
             scale = max(float(np.std(y)), 1e-3 * float(np.abs(y).max()))
             converged[m] = done.gap <= 1e-6 * scale
