@@ -35,6 +35,7 @@ LAYERS = [
     {"models"},
     {"stages"},
     {"program"},
+    {"selection"},
     {"search"},
     {"tables", "datasets", "saving", "plotting", "report", "cli", "testing"},
 ]

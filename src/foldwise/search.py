@@ -4,13 +4,11 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable
 from contextlib import nullcontext
 from dataclasses import replace
 from typing import Any
 
 import numpy as np
-from joblib import Parallel, delayed
 from sklearn import config_context, get_config
 from sklearn.base import BaseEstimator, MetaEstimatorMixin, clone
 from sklearn.model_selection import check_cv
@@ -24,37 +22,19 @@ from sklearn.utils.validation import (
     has_fit_parameter,
 )
 
-from foldwise.bilevel import Bilevel, Evaluation
+from foldwise.bilevel import Bilevel
 from foldwise.checkpoint import Checkpoint
-from foldwise.design import is_wide
 from foldwise.estimators.encoding import CallbackSupportMixin, encode_classes, encode_groups, with_callbacks
 from foldwise.losses import Logistic, Loss, Squared, get_criterion
 from foldwise.models import Tunable, describe
-from foldwise.optimizers import METHODS
-from foldwise.optimizers.base import Minimizer, run
-from foldwise.optimizers.starts import has_boxes, several_penalties
 from foldwise.problems.assemble import Rows
-from foldwise.problems.assemble_kernel import KernelModel
-from foldwise.problems.polyhedral import PolyhedralProblem
 from foldwise.program import Program, build_program, training_mass
-from foldwise.result import CUT_SHORT, MESSAGES, Result, Status, merge
-from foldwise.stages import Halt, Prelude
+from foldwise.result import Result
+from foldwise.selection import Settings, choose_method, select
 from foldwise.version import __version__
 
 __all__ = ["BilevelSearchCV"]
 
-LOW_RANK_BOUND = 0.01
-"""Change of a decision by landmarks, in units of the target, above which a search goes on without them."""
-SCAN_SIZE = 4
-"""With at most this many hyper-parameters a scan of a few points chooses the start; with more, two starts run."""
-KERNEL_TOL = 1e-4
-"""Relative accuracy of the objective for kernel machines, whose evaluations are dear."""
-EXACT_TOL = 1e-3
-"""The same for exact machines (hinge, tube), whose error has a kink wherever a row changes its kind."""
-WIDE_TOL = 1e-5
-"""The same for linear models on sparse data, with more columns than rows, or with many hyper-parameters."""
-OWN_STARTS = ("mpec", "slams")
-"""Methods that look for their starting points themselves, on a grid."""
 MAY_CHANGE = {
     "callbacks",
     "verbose",
@@ -67,10 +47,6 @@ MAY_CHANGE = {
     "resume",
 }
 """Settings that may differ when a search is resumed; ``space`` and ``cv`` are compared by what they give."""
-
-
-BUNDLE_ROWS = 300
-"""Rows up to which "auto" takes the bundle method for an exact machine and a criterion with kinks."""
 
 
 def _delegates(name: str):
@@ -414,143 +390,30 @@ class BilevelSearchCV(CallbackSupportMixin, MetaEstimatorMixin, BaseEstimator):
         return int(check_random_state(self.random_state).randint(2**31))
 
     def _search(self, program: Program, journal: Checkpoint | None, began: float, context) -> Result:
-        """Run the method from every starting point; the best result, with the history of all."""
-        bilevel = program.bilevel
-        space = bilevel.space
+        """Run the method within the limits of this search."""
         options = dict(self.method_options or {})
-        start = options.pop("start", None)
-        seed = self._draw_seed() if journal is None else journal.seed
-        optimizer = self._optimizer(program, options, seed, start is not None)
-        rng = np.random.default_rng(seed)
+        settings = Settings(
+            method=self.method,
+            start=options.pop("start", None),
+            options=options,
+            tol=self.tol,
+            max_iter=self.max_iter,
+            n_starts=self.n_starts,
+            n_jobs=self.n_jobs,
+            low_rank=self.low_rank,
+            mass=self._mass,
+            seed=self._draw_seed() if journal is None else journal.seed,
+        )
+        optimizer = choose_method(settings, program)
         deadline = None if self.max_time is None else began + self.max_time
         callback, close = self._callback(context)
         limits: dict[str, Any] = {"callback": callback, "deadline": deadline, "began": began}
-        before: list[Result] = []
-        candidates: list[np.ndarray] = []
-        prelude, ends = Prelude(), list[Evaluation]()
         try:
-            if start is not None:
-                starts = [space.theta(start)]
-            elif optimizer.name in ("grid", "constrained_grid"):
-                starts = [0.5 * (space.lower + space.upper)]
-            elif optimizer.name in OWN_STARTS:
-                starts = program.candidates(space)[:1]
-            else:
-                reasoned = program.candidates(space)
-                scan = space.size <= SCAN_SIZE and not (several_penalties(bilevel) or has_boxes(bilevel))
-                if optimizer.needs_gradient:
-                    prelude = program.play(
-                        optimizer.name != "newton", limits, lambda part, stage: _kept(part, journal, stage)(0)
-                    )
-                    before += prelude.results
-                alone = scan or prelude.values is not None or not optimizer.needs_gradient
-                starts = program.starts(self.n_starts or (1 if alone else min(2, len(reasoned))), rng)
-                if prelude.values is not None:
-                    starts[0] = program.theta(space, prelude.values)
-                    prelude.seed(bilevel, starts[0], program.index)
-                elif optimizer.needs_gradient and self.n_starts is None and scan:
-                    candidates = reasoned[1:]
-                if prelude.interrupted:
-                    optimizer, starts = Halt(Status.INTERRUPTED), starts[:1]
-            kept = _kept(bilevel, journal, "search")
-            outcomes = self._run(optimizer, kept, starts, candidates, limits, ends)
-            if program.exact is not None and self.low_rank == "auto":
-                best = min(outcomes, key=lambda result: result.objective)
-                if best.approximation is not None and best.approximation["bound"] > LOW_RANK_BOUND * _scale(
-                    bilevel
-                ):
-                    # The landmarks chosen at the start do not serve where the search ended: go on without them.
-                    before += outcomes
-                    ends.clear()
-                    kept = _kept(program.exact(), journal, "exact")
-                    outcomes = self._run(optimizer, kept, [np.array(best.theta)], [], limits, ends)
+            result = select(program, optimizer, settings, journal, limits)
         finally:
             close()
-        program.end = min(ends, key=lambda end: end.objective, default=None)
-        result = merge(before, outcomes)
-        result = replace(
-            result,
-            details={**result.details, **prelude.details},
-            warnings=[*result.warnings, *program.warnings()],
-        )
         given = int(self.random_state) if isinstance(self.random_state, (int, np.integer)) else None
         return replace(result, elapsed=time.perf_counter() - began, seed=given, version=__version__)
-
-    def _run(
-        self, optimizer, program: Callable[[int], Bilevel], starts, candidates, limits, ends: list[Evaluation]
-    ) -> list[Result]:
-        """One result per starting point, and in ``ends`` its evaluation; a search that was cut short ends there."""
-
-        def one(index: int) -> Result:
-            points, own = candidates if index == 0 else [], program(index)
-            result = run(optimizer, own, starts[index], start=index, candidates=points, **limits)
-            ends.extend([] if own.end is None else [own.end])
-            return result
-
-        if len(starts) > 1 and self.n_jobs not in (None, 1):
-            return Parallel(n_jobs=self.n_jobs, prefer="threads")(delayed(one)(i) for i in range(len(starts)))
-        outcomes: list[Result] = []
-        for index in range(len(starts)):
-            try:
-                outcomes.append(one(index))
-            except KeyboardInterrupt:  # before this start had a point to return
-                if not outcomes:
-                    raise
-                status = Status.INTERRUPTED
-                outcomes[-1] = replace(outcomes[-1], status=status, message=MESSAGES[status])
-            if outcomes[-1].status in CUT_SHORT:
-                break
-        return outcomes
-
-    def _optimizer(self, program: Program, options: dict[str, Any], seed: int, started: bool):
-        method, space, criterion = self.method, program.bilevel.space, program.bilevel.criterion
-        if method == "auto":
-            if criterion.differentiable:
-                method = "newton" if space.size <= 300 else "lbfgsb"
-                first = program.bilevel.problems[0]
-                if (
-                    criterion.polyhedral
-                    and isinstance(first, PolyhedralProblem)
-                    and self._mass <= BUNDLE_ROWS
-                ):
-                    method = "bundle"
-            else:
-                method = "grid" if space.size <= 2 else "random"
-        if isinstance(method, Minimizer):
-            if options:
-                raise ValueError(
-                    "method_options belong to a method's name; set options on the object you passed"
-                )
-            return method
-        if method not in METHODS:
-            raise ValueError(
-                f"unknown method {method!r}; use one of: auto, {', '.join(METHODS)}, or an object of a class that "
-                "extends foldwise.optimizers.Minimizer"
-            )
-        kind: Any = METHODS[method]
-        fields = kind.__dataclass_fields__
-        if self.tol is not None and "tol" in fields:
-            options.setdefault("tol", self.tol)
-        elif method == "newton":
-            kernel = isinstance(program.model, KernelModel)
-            flat = is_wide(program.X) or space.size > SCAN_SIZE
-            fine = WIDE_TOL if flat else np.clip(1e-3 / max(self._mass, 1.0), 1e-8, 1e-5)
-            tol = (EXACT_TOL if program.model.loss.polyhedral else KERNEL_TOL) if kernel else float(fine)
-            options.setdefault("tol", tol)
-        if self.max_iter is not None and "max_iter" in fields:
-            options.setdefault("max_iter", self.max_iter)
-        if method == "random":
-            options.setdefault("seed", seed)
-        if method in OWN_STARTS:
-            options.setdefault("from_start", started)
-            if self.n_starts is not None:
-                options.setdefault("n_starts", self.n_starts)
-        unknown = [name for name in options if name not in fields]
-        if unknown:
-            raise ValueError(
-                f"unknown option {unknown[0]!r} of method {method!r}; it has: {', '.join(fields)}"
-            )
-        return kind(**options)
 
     def _callback(self, context):
         """One callable for all callbacks, and what closes them."""
@@ -690,18 +553,6 @@ class BilevelSearchCV(CallbackSupportMixin, MetaEstimatorMixin, BaseEstimator):
         tags.input_tags.pairwise = inner.input_tags.pairwise
         tags.target_tags.required = True
         return tags
-
-
-def _kept(bilevel: Bilevel, journal: Checkpoint | None, stage: str) -> Callable[[int], Bilevel]:
-    """From the number of a starting point to a program of its own, with its evaluations kept in the checkpoint."""
-    if journal is None:
-        return lambda index: bilevel.twin()
-    return lambda index: journal.wrap(bilevel.twin(), f"{stage} {index}")
-
-
-def _scale(bilevel: Bilevel) -> float:
-    """Unit of a decision: 1 for classes, the standard deviation of the target otherwise."""
-    return max(float(np.std(bilevel.problems[0].Y)), np.finfo(float).tiny) if bilevel.problems else 1.0
 
 
 def _arrays(params: dict[str, Any]) -> dict[str, Any]:

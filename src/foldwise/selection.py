@@ -1,0 +1,211 @@
+"""One selection: from a program, through stages and starting points, to the best result of a method."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+from joblib import Parallel, delayed
+
+from foldwise.bilevel import Bilevel, Evaluation
+from foldwise.checkpoint import Checkpoint
+from foldwise.design import is_wide
+from foldwise.optimizers import METHODS
+from foldwise.optimizers.base import Minimizer, run
+from foldwise.optimizers.starts import has_boxes, several_penalties
+from foldwise.problems.assemble_kernel import KernelModel
+from foldwise.problems.polyhedral import PolyhedralProblem
+from foldwise.program import Program
+from foldwise.result import CUT_SHORT, MESSAGES, Result, Status, merge
+from foldwise.stages import Halt, Prelude
+
+__all__ = ["Settings", "choose_method", "select"]
+
+LOW_RANK_BOUND = 0.01
+"""Change of a decision by landmarks, in units of the target, above which a search goes on without them."""
+SCAN_SIZE = 4
+"""With at most this many hyper-parameters a scan of a few points chooses the start; with more, two starts run."""
+KERNEL_TOL = 1e-4
+"""Relative accuracy of the objective for kernel machines, whose evaluations are dear."""
+EXACT_TOL = 1e-3
+"""The same for exact machines (hinge, tube), whose error has a kink wherever a row changes its kind."""
+WIDE_TOL = 1e-5
+"""The same for linear models on sparse data, with more columns than rows, or with many hyper-parameters."""
+OWN_STARTS = ("mpec", "slams")
+"""Methods that look for their starting points themselves, on a grid."""
+BUNDLE_ROWS = 300
+"""Rows up to which "auto" takes the bundle method for an exact machine and a criterion with kinks."""
+
+
+@dataclass(frozen=True, eq=False)
+class Settings:
+    """What the user asked for, as :class:`~foldwise.search.BilevelSearchCV` documents it.
+
+    ``start`` holds starting values by name, or None; ``options`` are the method's; ``mass`` is the total weight of the
+    rows.
+    """
+
+    method: Any
+    start: Mapping[str, Any] | None
+    options: Mapping[str, Any]
+    tol: float | None
+    max_iter: int | None
+    n_starts: int | None
+    n_jobs: int | None
+    low_rank: bool | str
+    mass: float
+    seed: int
+
+
+def select(
+    program: Program, optimizer: Any, settings: Settings, journal: Checkpoint | None, limits: dict[str, Any]
+) -> Result:
+    """Run the method from every starting point; the best result, with the history of all."""
+    bilevel = program.bilevel
+    before: list[Result] = []
+    ends: list[Evaluation] = []
+    # 1. Where to start: stages before the search, points with a reason, random ones.
+    optimizer, starts, candidates, prelude = _starts(program, optimizer, settings, journal, limits)
+    before += prelude.results
+    # 2. The method from each of them.
+    kept = _kept(bilevel, journal, "search")
+    outcomes = _run(optimizer, kept, starts, candidates, limits, ends, settings.n_jobs)
+    # 3. Where landmarks chosen at the start do not serve at the end, go on without them.
+    best = min(outcomes, key=lambda result: result.objective)
+    if program.exact is not None and settings.low_rank == "auto" and _rough(best, bilevel):
+        before += outcomes
+        ends.clear()
+        kept = _kept(program.exact(), journal, "exact")
+        outcomes = _run(optimizer, kept, [np.array(best.theta)], [], limits, ends, settings.n_jobs)
+    program.end = min(ends, key=lambda end: end.objective, default=None)
+    result = merge(before, outcomes)
+    return replace(
+        result,
+        details={**result.details, **prelude.details},
+        warnings=[*result.warnings, *program.warnings()],
+    )
+
+
+def _starts(
+    program: Program, optimizer: Any, settings: Settings, journal: Checkpoint | None, limits: dict[str, Any]
+) -> tuple[Any, list[np.ndarray], list[np.ndarray], Prelude]:
+    """The method, its starting points, further points to look at before the first, and what stages found."""
+    bilevel, prelude = program.bilevel, Prelude()
+    space = bilevel.space
+    if settings.start is not None:
+        return optimizer, [space.theta(settings.start)], [], prelude
+    if optimizer.name in ("grid", "constrained_grid"):
+        return optimizer, [0.5 * (space.lower + space.upper)], [], prelude
+    reasoned = program.candidates(space)
+    if optimizer.name in OWN_STARTS:
+        return optimizer, reasoned[:1], [], prelude
+    scan = space.size <= SCAN_SIZE and not (several_penalties(bilevel) or has_boxes(bilevel))
+    if optimizer.needs_gradient:
+        prelude = program.play(
+            optimizer.name != "newton", limits, lambda part, stage: _kept(part, journal, stage)(0)
+        )
+    alone = scan or prelude.values is not None or not optimizer.needs_gradient
+    count = settings.n_starts or (1 if alone else min(2, len(reasoned)))
+    starts = program.starts(count, np.random.default_rng(settings.seed))
+    candidates: list[np.ndarray] = []
+    if prelude.values is not None:
+        starts[0] = program.theta(space, prelude.values)
+        prelude.seed(bilevel, starts[0], program.index)
+    elif optimizer.needs_gradient and settings.n_starts is None and scan:
+        candidates = reasoned[1:]
+    if prelude.interrupted:
+        optimizer, starts = Halt(Status.INTERRUPTED), starts[:1]
+    return optimizer, starts, candidates, prelude
+
+
+def _rough(result: Result, bilevel: Bilevel) -> bool:
+    """Whether landmarks change a decision by more than they may."""
+    if result.approximation is None:
+        return False
+    return result.approximation["bound"] > LOW_RANK_BOUND * _scale(bilevel)
+
+
+def _run(
+    optimizer, program: Callable[[int], Bilevel], starts, candidates, limits, ends: list[Evaluation], n_jobs
+) -> list[Result]:
+    """One result per starting point, and in ``ends`` its evaluation; a search that was cut short ends there."""
+
+    def one(index: int) -> Result:
+        points, own = candidates if index == 0 else [], program(index)
+        result = run(optimizer, own, starts[index], start=index, candidates=points, **limits)
+        ends.extend([] if own.end is None else [own.end])
+        return result
+
+    if len(starts) > 1 and n_jobs not in (None, 1):
+        return Parallel(n_jobs=n_jobs, prefer="threads")(delayed(one)(i) for i in range(len(starts)))
+    outcomes: list[Result] = []
+    for index in range(len(starts)):
+        try:
+            outcomes.append(one(index))
+        except KeyboardInterrupt:  # before this start had a point to return
+            if not outcomes:
+                raise
+            status = Status.INTERRUPTED
+            outcomes[-1] = replace(outcomes[-1], status=status, message=MESSAGES[status])
+        if outcomes[-1].status in CUT_SHORT:
+            break
+    return outcomes
+
+
+def choose_method(settings: Settings, program: Program) -> Any:
+    """The outer method with its options; "auto" chooses by the criterion, the model and the number of values."""
+    method, options = settings.method, dict(settings.options)
+    space, criterion = program.bilevel.space, program.bilevel.criterion
+    if method == "auto":
+        if criterion.differentiable:
+            method = "newton" if space.size <= 300 else "lbfgsb"
+            first = program.bilevel.problems[0]
+            if criterion.polyhedral and isinstance(first, PolyhedralProblem) and settings.mass <= BUNDLE_ROWS:
+                method = "bundle"
+        else:
+            method = "grid" if space.size <= 2 else "random"
+    if isinstance(method, Minimizer):
+        if options:
+            raise ValueError("method_options belong to a method's name; set options on the object you passed")
+        return method
+    if method not in METHODS:
+        raise ValueError(
+            f"unknown method {method!r}; use one of: auto, {', '.join(METHODS)}, or an object of a class that "
+            "extends foldwise.optimizers.Minimizer"
+        )
+    kind: Any = METHODS[method]
+    fields = kind.__dataclass_fields__
+    if settings.tol is not None and "tol" in fields:
+        options.setdefault("tol", settings.tol)
+    elif method == "newton":
+        kernel = isinstance(program.model, KernelModel)
+        flat = is_wide(program.X) or space.size > SCAN_SIZE
+        fine = WIDE_TOL if flat else np.clip(1e-3 / max(settings.mass, 1.0), 1e-8, 1e-5)
+        tol = (EXACT_TOL if program.model.loss.polyhedral else KERNEL_TOL) if kernel else float(fine)
+        options.setdefault("tol", tol)
+    if settings.max_iter is not None and "max_iter" in fields:
+        options.setdefault("max_iter", settings.max_iter)
+    if method == "random":
+        options.setdefault("seed", settings.seed)
+    if method in OWN_STARTS:
+        options.setdefault("from_start", settings.start is not None)
+        if settings.n_starts is not None:
+            options.setdefault("n_starts", settings.n_starts)
+    unknown = [name for name in options if name not in fields]
+    if unknown:
+        raise ValueError(f"unknown option {unknown[0]!r} of method {method!r}; it has: {', '.join(fields)}")
+    return kind(**options)
+
+
+def _kept(bilevel: Bilevel, journal: Checkpoint | None, stage: str) -> Callable[[int], Bilevel]:
+    """From the number of a starting point to a program of its own, with its evaluations kept in the checkpoint."""
+    if journal is None:
+        return lambda index: bilevel.twin()
+    return lambda index: journal.wrap(bilevel.twin(), f"{stage} {index}")
+
+
+def _scale(bilevel: Bilevel) -> float:
+    """Unit of a decision: 1 for classes, the standard deviation of the target otherwise."""
+    return max(float(np.std(bilevel.problems[0].Y)), np.finfo(float).tiny) if bilevel.problems else 1.0
