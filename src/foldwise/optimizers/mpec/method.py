@@ -316,6 +316,7 @@ class Mpec(_OneProgram):
     ----------
     backend, preset, form, complementarity, tol, first_tol, chain, n_starts, max_iter
         See :func:`foldwise.optimizers.mpec.solve.solve_mpec`.
+        ``first_tol`` is 0.1 by default, and 1e-3 for kernel machines.
     n_max : int, optional
         At most this many features with a box that is not zero.
     from_start : bool
@@ -329,7 +330,7 @@ class Mpec(_OneProgram):
     form: str = "auto"
     complementarity: str = "pairwise"
     tol: float = 1e-6
-    first_tol: float = 0.1
+    first_tol: float | None = None
     chain: bool = True
     n_starts: int | None = None
     max_iter: int = 500
@@ -352,7 +353,7 @@ class Mpec(_OneProgram):
             backend="ipopt" if self.backend == "auto" else self.backend,
             preset=self.preset,
             tol=self.tol,
-            first_tol=self.first_tol,
+            first_tol=1e-3 if self.first_tol is None else self.first_tol,
             start=translation.choice(theta) if self.from_start else None,
             max_iter=self.max_iter,
             max_time=left,
@@ -370,7 +371,7 @@ class Mpec(_OneProgram):
             form=self.form,
             complementarity=self.complementarity,
             tol=self.tol,
-            first_tol=self.first_tol,
+            first_tol=0.1 if self.first_tol is None else self.first_tol,
             chain=self.chain,
             n_starts=self.n_starts,
             max_iter=self.max_iter,
