@@ -14,6 +14,7 @@ from foldwise.losses import Logistic, Misclassification, Squared, SquaredEpsilon
 from foldwise.optimizers import METHODS, Bfgs, Grid, LBfgsB, Random, Rprop, TrustRegionNewton
 from foldwise.optimizers.base import Minimizer, run
 from foldwise.optimizers.newton import box_qp
+from foldwise.optimizers.rescue import Rescued
 from foldwise.optimizers.starts import default_starts
 from foldwise.result import MESSAGES, Status
 from foldwise.space import Lin, Log
@@ -488,3 +489,17 @@ def test_box_qp_against_clarabel():
         value = g @ x + 0.5 * x @ H @ x
         assert value == pytest.approx(solution.obj_val, rel=1e-6, abs=1e-8)
         assert relative_error(x, np.array(solution.x)) < 1e-3 or np.abs(x - solution.x).max() < 1e-6
+
+
+def test_methods_with_a_test_of_their_own_have_words_of_their_own():
+    bilevel, theta = smooth_program()
+    for name in ("lbfgsb", "bfgs", "rprop", "pbp"):
+        result = METHODS[name]().minimize(bilevel, theta)
+        assert result.status == Status.CONVERGED
+        assert result.message != MESSAGES[Status.CONVERGED]
+    assert METHODS["newton"]().minimize(bilevel, theta).message == MESSAGES[Status.CONVERGED]
+    rescued = Rescued(METHODS["lbfgsb"]())
+    assert rescued.message(Status.CONVERGED) == METHODS["lbfgsb"]().message(Status.CONVERGED)
+    for kind in METHODS.values():
+        assert set(kind.messages) <= set(Status)
+        assert all(text.endswith(".") for text in kind.messages.values())

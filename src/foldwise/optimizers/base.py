@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Sequence
-from typing import Any, Protocol
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, ClassVar, Protocol
 
 import numpy as np
 
@@ -35,6 +35,10 @@ class Optimizer(Protocol):
 
     def iterate(self, trace: Trace, theta: np.ndarray) -> Status:
         """Run from ``theta``, evaluating through ``trace``; return how it ended."""
+        ...
+
+    def message(self, status: Status) -> str:
+        """What the ending means, in a sentence."""
         ...
 
     def minimize(self, bilevel: Bilevel, theta0: np.ndarray, *, callback=None) -> Result:
@@ -198,7 +202,7 @@ def _result(optimizer: Optimizer, trace: Trace, status: Status) -> Result:
         objective_start=trace.history[0].objective,
         fold_objectives=bilevel.by_fold(best).tolist(),
         status=status,
-        message=MESSAGES[status],
+        message=optimizer.message(status),
         method=optimizer.name,
         history=trace.history,
         n_evaluations=len(trace.history),
@@ -224,10 +228,14 @@ def plain_params(params: dict[str, Any]) -> dict[str, Any]:
 
 
 class Minimizer:
-    """Gives a method its public ``minimize``."""
+    """Gives a method its public ``minimize``.
+
+    ``messages`` holds a method's own words for endings that the usual ones do not fit.
+    """
 
     name = ""
     needs_gradient = True
+    messages: ClassVar[Mapping[Status, str]] = {}
 
     def feasible(self, space: Space, theta: np.ndarray) -> np.ndarray:
         """The point near ``theta`` that the method may start from: within the bounds."""
@@ -236,6 +244,10 @@ class Minimizer:
     def iterate(self, trace: Trace, theta: np.ndarray) -> Status:
         """Run from ``theta``; subclasses define it."""
         raise TypeError(f"{type(self).__name__} does not define iterate(trace, theta)")
+
+    def message(self, status: Status) -> str:
+        """What the ending means, in a sentence."""
+        return self.messages.get(status, MESSAGES[status])
 
     def minimize(self, bilevel: Bilevel, theta0: np.ndarray, *, callback=None) -> Result:
         """Run from ``theta0`` and return the best evaluated point with its certificate."""

@@ -14,8 +14,9 @@ smooth criterion is replaced by a few of its tangents at every row; "newton" sui
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 import scipy.sparse as sp
@@ -52,6 +53,10 @@ class Bundle(Minimizer):
     memory: int = 20
 
     name = "bundle"
+    messages: ClassVar[Mapping[Status, str]] = {
+        Status.CONVERGED: "The gradients around, kinks included, leave no common descent: a local minimum of the "
+        "cross-validation error.",
+    }
 
     def iterate(self, trace: Trace, theta: np.ndarray) -> Status:
         """Run from ``theta``."""

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import ClassVar
 
 import numpy as np
 
@@ -30,6 +32,9 @@ class LBfgsB(Minimizer):
     memory: int = 20
 
     name = "lbfgsb"
+    messages: ClassVar[Mapping[Status, str]] = {
+        Status.CONVERGED: "An iteration lowered the cross-validation error by less than the tolerance."
+    }
 
     def iterate(self, trace: Trace, theta: np.ndarray) -> Status:
         """Run from ``theta``."""
@@ -75,6 +80,9 @@ class Bfgs(Minimizer):
     max_iter: int = 200
 
     name = "bfgs"
+    messages: ClassVar[Mapping[Status, str]] = {
+        Status.CONVERGED: "The stopping rule of ImpGrad holds: a small decrease or a small hypergradient."
+    }
 
     def __post_init__(self) -> None:
         if self.rule not in ("any", "all"):
@@ -168,6 +176,9 @@ class Rprop(Minimizer):
     largest: float = 50.0
 
     name = "rprop"
+    messages: ClassVar[Mapping[Status, str]] = {
+        Status.CONVERGED: "Every step length is below the tolerance, or the hypergradient is zero."
+    }
 
     def iterate(self, trace: Trace, theta: np.ndarray) -> Status:
         """Run from ``theta``."""

@@ -66,3 +66,7 @@ class Rescued(Minimizer):
         after = trace.best.objective
         trace.details["rescued_from"] = before
         return self.method.iterate(trace, trace.best.theta) if after < before else status
+
+    def message(self, status: Status) -> str:
+        """What the ending means: the words of the method, which runs last."""
+        return self.method.message(status)

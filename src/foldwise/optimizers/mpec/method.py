@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 
@@ -260,6 +261,10 @@ class _OneProgram(Minimizer):
     """What both methods share: the description, the size limit, the records, the certificate."""
 
     needs_gradient = False
+    messages: ClassVar[Mapping[Status, str]] = {
+        Status.CONVERGED: "The program of all folds is solved; details['stationarity'] says how far it is a minimum.",
+        Status.STALLED: "The program of all folds is not solved to its tolerance; this is the best point seen.",
+    }
     max_pairs: int
     n_max: int | None
     from_start: bool

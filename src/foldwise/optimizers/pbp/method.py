@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 
@@ -83,6 +84,11 @@ class PenalizedBilevel(Minimizer):
     max_iter: int = 50
 
     name = "pbp"
+    messages: ClassVar[Mapping[Status, str]] = {
+        Status.CONVERGED: "The penalised problem is solved and its weights solve their training problems; the point "
+        "is the best of those evaluated exactly.",
+        Status.STALLED: "The steps became too short, although the subgradient is not small.",
+    }
 
     def __post_init__(self) -> None:
         if not 0 < self.rho < 1 or self.growth <= 1:
