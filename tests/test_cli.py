@@ -817,3 +817,19 @@ def test_the_commands_of_the_readme_work_as_written(tmp_path):
     assert {"data.csv", "model.skops", "predictions.csv", "report.html"} <= {
         p.name for p in tmp_path.iterdir()
     }
+
+
+@pytest.mark.parametrize(("task", "criterion"), [("regression", "absolute"), ("classification", "hinge")])
+def test_one_program_from_the_command_line(task, criterion, tmp_path):
+    pytest.importorskip("highspy")
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(40, 3))
+    y = X[:, 0] - X[:, 1] + 0.3 * rng.normal(size=40)
+    path, result = tmp_path / "data.csv", tmp_path / "result.json"
+    write_table(path, ["a", "b", "c", "y"], [*X.T, y if task == "regression" else np.where(y > 0, "p", "q")])
+    fit = ["fit", path, "--target", "y", "--cv", 3, "--method", "slams"]
+    shown = run(*fit, "--model", "box", "--json", result).stdout
+    assert f"CV {criterion} at the end" in shown
+    assert json.loads(result.read_text())["criterion"] == criterion
+    assert "--model box" in fail(*fit)
+    assert "--model box" in fail(*fit, "--model", "ard")

@@ -18,6 +18,7 @@ from foldwise.cli.data import Data, load, nested_splits
 from foldwise.cli.models import (
     WORTH,
     basis_columns,
+    criterion_for,
     default_space,
     families,
     folds,
@@ -270,6 +271,7 @@ def _run(rows: Data, family: str, settings: Settings, label: str, shares: int) -
         steps,
         bounds,
         method=settings.method,
+        criterion=criterion_for(settings.method, family, rows.task, settings.loss),
         cv=folds(rows.task, settings.cv, settings.seed),
         max_time=budget,
         callbacks=() if progress is None else (progress,),
@@ -316,12 +318,13 @@ def _nested(rows: Data, settings: Settings, count: int) -> dict[str, Any]:
 
 def summarize(rows: Data, fitted: Fitted, settings: Settings) -> dict[str, Any]:
     """What is printed and written: the choice, how it was made, and how good it is."""
+    from sklearn.base import clone
     from sklearn.model_selection import cross_val_score
 
     from foldwise.version import __version__
 
     search, result, table = fitted.search, fitted.search.result_, rows.table
-    tuned = fitted.pipeline.set_params(**search.best_params_)
+    tuned = clone(fitted.pipeline).set_params(**search.best_params_)
     splitter = folds(rows.task, settings.cv, settings.seed)
     scores = cross_val_score(tuned, *rows.train, cv=splitter, scoring=rows.scoring)
     return {

@@ -16,6 +16,7 @@ __all__ = [
     "FAMILIES",
     "basis_columns",
     "choose_task",
+    "criterion_for",
     "default_space",
     "families",
     "folds",
@@ -152,6 +153,19 @@ def pipeline(before: Any, family: str, task: str, loss: str | None, basis: Seque
         kernel = RBF(ard=family == "ard")
         model = (KernelSVR if task == "regression" else KernelSVC)(kernel, **options)
     return make_pipeline(clone(before), model)
+
+
+def criterion_for(method: str, family: str, task: str, loss: str | None) -> str:
+    """The criterion of the search: its own choice, but for the methods that know one kind only."""
+    if method not in ("mpec", "slams"):
+        return "auto"
+    exact = "epsilon_insensitive" if task == "regression" else "hinge"
+    if not (family == "box" and loss is None) and not (family in ("linear", "box") and loss == exact):
+        raise InputError(
+            f"--method {method} is for machines with the exact loss {exact}.",
+            f"add --model box, or --model linear --loss {exact}.",
+        )
+    return "absolute" if task == "regression" else "hinge"
 
 
 def default_space(family: str, task: str, step: str) -> list[str] | None:

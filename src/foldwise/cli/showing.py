@@ -47,7 +47,7 @@ def print_summary(summary: dict[str, Any], search: Any = None) -> None:
             for side in (summary, other)
         ]
         row(name, *sides)
-    if summary["task"] == "classification":  # what is minimised is smooth; what is compared counts errors
+    if summary["criterion"] != "squared":  # what is minimised is not what is compared
         row(f"CV {summary['criterion']} at the start", _number(summary["cv_start"]))
         row(f"CV {summary['criterion']} at the end", _number(summary["cv_end"]))
         own = summary["cv_error"]
