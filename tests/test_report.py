@@ -207,3 +207,20 @@ def test_charts_leave_out_what_is_not_finite():
     flat = line_chart([Series("", np.arange(3), np.ones(3))], "t", "x", "y", log_y=True)
     assert "nan" not in flat
     assert bar_chart([], [], "t", "x") == ""
+
+
+def test_the_code_of_a_report_holds_settings_and_not_what_watched_the_search(data):
+    X, y = data
+    searched = BilevelSearchCV(LinearSVR(), ["C"], cv=3, callbacks=[lambda record: False]).fit(X, y)
+    code = gather(searched)["code"]
+    assert "callbacks" not in code
+    assert "object at 0x" not in code
+    names = {"BilevelSearchCV": BilevelSearchCV, "LinearSVR": LinearSVR, "X": X, "y": y}
+    exec(code, names)
+    assert names["search"].result_.objective == searched.result_.objective
+
+
+def test_one_width_for_all_says_nothing_about_features(data):
+    model = make_pipeline(StandardScaler(), KernelSVR())
+    facts = gather(BilevelSearchCV(model, ["kernelsvr__C"], cv=3).fit(data[0][:60], data[1][:60]))
+    assert facts["relevance"] is None

@@ -383,7 +383,8 @@ def _dimensions(tunable, model, X, rows, splits, how, user) -> dict[str, Dimensi
             dimension = replace(dimension, per="feature")
         if dimension.per not in model.roles[name].per:
             allowed = ", ".join(repr(per) for per in model.roles[name].per)
-            raise ValueError(f"{name!r} cannot be tuned per {dimension.per}; per may be {allowed}")
+            hint = "; use KernelSVC or KernelSVR with RBF(ard=True)" if name.endswith("gamma") else ""
+            raise ValueError(f"{name!r} cannot be tuned per {dimension.per}; per may be {allowed}{hint}")
         lower, kind = np.min(np.asarray(dimension.lower, float)), model.roles[name].kind
         two_sided = "box_lower" in spec or model.values.get("box_lower") is not None
         if kind in BOX and (name == "box_lower" or two_sided):

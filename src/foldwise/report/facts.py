@@ -108,7 +108,7 @@ def gather(
         else {n: getattr(contour, n) for n in contour.__dataclass_fields__},
         "errors": dict(errors or {}),
         "comparison": [dict(row) for row in comparison],
-        "code": code if code is not None else f"search = {search!r}\nsearch.fit(X, y)",
+        "code": _code(search) if code is None else code,
         "warnings": [*result.warnings, *warnings],
         "versions": _versions(),
     }
@@ -157,8 +157,8 @@ def certificate(result: Mapping[str, Any]) -> list[str]:
             f"{bound:.1g}; the final model does not use them."
         )
     sentences.append(
-        "This is a local minimum of the error on these folds, and the error on the folds is an optimistic estimate of "
-        "the error on new rows: judge the model by rows that the search has not seen."
+        "A search finds a local minimum at best, and the error on the folds is an optimistic estimate of the error on "
+        "new rows: judge the model by rows that the search has not seen."
     )
     return sentences
 
@@ -170,6 +170,8 @@ def _relevance(search: Any, names: Sequence[str] | None) -> dict[str, Any] | Non
         data = relevance_data(search, names)
     except ValueError:  # this kind of model has none
         return None
+    if data.what == "relevance" and data.box is None and np.ptp(data.values) < 1e-9 and len(data.values) > 1:
+        return None  # one width for all features, all scaled: it says nothing
     return {
         "names": data.names,
         "values": data.values,
@@ -177,6 +179,12 @@ def _relevance(search: Any, names: Sequence[str] | None) -> dict[str, Any] | Non
         "what": data.what,
         "box": data.box,
     }
+
+
+def _code(search: Any) -> str:
+    """The search's constructor call, without what only watches or keeps it."""
+    settings = {**search.get_params(deep=False), "callbacks": (), "checkpoint": None, "resume": False}
+    return f"search = {type(search)(**settings)!r}\nsearch.fit(X, y)"
 
 
 def _versions() -> dict[str, str]:
