@@ -90,8 +90,8 @@ def _ours_classification(last, prefix, steps) -> Tunable:
 def _sk_linear_svr(last, prefix, steps) -> Tunable:
     if last.loss != "squared_epsilon_insensitive":
         raise ValueError(
-            f"scikit-learn's LinearSVR(loss={last.loss!r}) has no smooth training problem; "
-            "set loss='squared_epsilon_insensitive', or use foldwise.LinearSVR(loss='huber')"
+            f"scikit-learn's LinearSVR(loss={last.loss!r}) cannot be tuned: it is not solved exactly; set "
+            "loss='squared_epsilon_insensitive', or use foldwise.LinearSVR(loss='epsilon_insensitive')"
         )
     roles = {"C": Role("log_c"), "epsilon": Role("epsilon")}
 
@@ -107,7 +107,8 @@ def _sk_linear_svc(last, prefix, steps) -> Tunable:
     if last.loss != "squared_hinge" or last.penalty != "l2" or last.multi_class != "ovr":
         raise ValueError(
             f"scikit-learn's LinearSVC(loss={last.loss!r}, penalty={last.penalty!r}, multi_class={last.multi_class!r}) "
-            "cannot be tuned; it needs loss='squared_hinge', penalty='l2', multi_class='ovr'"
+            "cannot be tuned; it needs loss='squared_hinge', penalty='l2', multi_class='ovr'; "
+            "foldwise.LinearSVC has loss='hinge' and penalty='l1'"
         )
     roles = {"C": Role("log_c")}
 

@@ -262,7 +262,7 @@ class _OneProgram(Minimizer):
 
     needs_gradient = False
     messages: ClassVar[Mapping[Status, str]] = {
-        Status.CONVERGED: "The program of all folds is solved; details['stationarity'] says how far it is a minimum.",
+        Status.CONVERGED: "The program of all folds is solved to its tolerance; details holds its certificate.",
         Status.STALLED: "The program of all folds is not solved to its tolerance; this is the best point seen.",
     }
     max_pairs: int
