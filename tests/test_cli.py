@@ -830,6 +830,7 @@ def test_one_program_from_the_command_line(task, criterion, tmp_path):
     fit = ["fit", path, "--target", "y", "--cv", 3, "--method", "slams"]
     shown = run(*fit, "--model", "box", "--json", result).stdout
     assert f"CV {criterion} at the end" in shown
+    assert not re.search(r"at its lower bound; --space", shown)  # a box of 0 cannot be less
     assert json.loads(result.read_text())["criterion"] == criterion
     assert "--model box" in fail(*fit)
     assert "--model box" in fail(*fit, "--model", "ard")

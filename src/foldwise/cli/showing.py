@@ -31,6 +31,8 @@ def _number(value: Any) -> str:
 
 def print_summary(summary: dict[str, Any], search: Any = None) -> None:
     """The result of a fit; with ``search`` also what its result says of itself."""
+    import numpy as np
+
     from foldwise.callbacks import format_value
 
     other, metric = summary.get("comparison"), summary["metric"]
@@ -65,7 +67,9 @@ def print_summary(summary: dict[str, Any], search: Any = None) -> None:
     console.print(f"{summary['status']}: {summary['message']}")
     bounds = list(summary["at_bound"].items())
     for name, side in bounds[:5]:
-        least = side == "lower" and summary["params"].get(name) == 0
+        values = summary["params"].get(name.partition("[")[0])
+        # A tube or a box of zero cannot be less.
+        least = side == "lower" and values is not None and np.min(values) == 0
         advice = "." if least else "; --space can widen it."
         console.print(f"{printable(name)} sits at its {side} bound{advice}")
     if len(bounds) > 5:
