@@ -266,6 +266,20 @@ def test_the_factor_bounds_what_it_leaves_out(rank):
     assert longer.error(delta) < factor.error(delta)
 
 
+def test_a_cache_in_single_precision_sums_in_double():
+    rng = np.random.default_rng(3)
+    source = columns_of(RBF(2.0), rng.uniform(size=(300, 4)))
+    cache = ColumnCache(source, 0.12, single=True)
+    assert cache.slots == 100
+    assert cache.store.nbytes <= 0.12e6
+    index, weights = rng.permutation(300)[:230], rng.normal(size=230)
+    f = np.zeros(300)
+    cache.add_to(f, index, weights)
+    np.testing.assert_allclose(f, weights @ source.columns(index), atol=1e-5)
+    rows = np.sort(index[:60])
+    np.testing.assert_allclose(cache.block(rows), source.block(rows, rows), atol=1e-7)
+
+
 def test_a_kernel_matrix_that_is_too_large_is_refused():
     n = 30_000
     source = columns_of(RBF(), np.zeros((n, 1)))

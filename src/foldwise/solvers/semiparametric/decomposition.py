@@ -91,17 +91,20 @@ def decompose(
     size: int = 500,
     fresh: int = 100,
     grow: bool = False,
+    share: float = 0.0,
 ) -> tuple[Status, int]:
     """Improve ``point`` in place until no violation is above ``tol``; the ending and the number of outer steps.
 
     Parameters
     ----------
     subsolver : callable
-        Gets a :class:`Subproblem` and its tolerance, half of ``tol``.
+        Gets a :class:`Subproblem` and its tolerance, half of ``tol`` or more.
     size, fresh : int
         Rows in a working set (``n_B``) and how many of them may be new (``n_c``); the latter falls as fewer enter.
     grow : bool
         Whether the working set grows so that all free rows have a place in it.
+    share : float
+        Part of the largest violation that a subproblem may leave, where that is more than half of ``tol``.
     """
     n = dual.source.n
     size = min(max(size, 2 * dual.basis.rank + 2), n)
@@ -135,7 +138,7 @@ def decompose(
         working = chosen
         # 2. Subproblem.
         sub = Subproblem(
-            K=np.ascontiguousarray(dual.source.block(working, working)),
+            K=_block(dual, cache, working, grow),
             Q=np.ascontiguousarray(dual.basis.Q[:, working]),
             e=dual.y[working] - point.f[working],
             delta=point.delta[working],
@@ -144,7 +147,7 @@ def decompose(
             total=dual.basis.Q @ point.delta,
             eta=point.eta.copy(),
         )
-        subsolver(sub, 0.5 * tol)
+        subsolver(sub, max(0.5 * tol, share * top))
         # 3. Gradient update, by the columns whose coefficients changed.
         change = sub.delta - point.delta[working]
         moved = np.flatnonzero(change)
@@ -152,6 +155,13 @@ def decompose(
         point.delta[working] = sub.delta
         point.eta = sub.eta
     return Status.MAX_ITER, max_iter
+
+
+def _block(dual: Dual, cache: ColumnCache, working: np.ndarray, grow: bool) -> np.ndarray:
+    """The working set's part of the kernel matrix: from the cached columns, which its update needs anyway."""
+    if grow or cache.slots < 2 * len(working):
+        return np.ascontiguousarray(dual.source.block(working, working))
+    return cache.block(working)
 
 
 def _settle(dual: Dual, point: Point, cache: ColumnCache, tol: float) -> None:

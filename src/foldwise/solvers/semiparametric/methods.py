@@ -39,6 +39,9 @@ COARSE = 100
 FRESH = 300
 """Rows that may enter a working set of ``auto``; more than the paper's 100, because the start is good already."""
 
+SHARE = 0.1
+"""Part of the largest violation that ``auto`` lets a working set keep: others will disturb it anyway."""
+
 FINE = 1e-3
 """Tolerance below which first-order methods are left for exact solves."""
 
@@ -244,9 +247,11 @@ class _Run:
         delta = np.clip(delta, -dual.C, dual.C)
         return Point(delta, dual.basis.eta(beta), dual.source.product(delta))
 
-    def _framework(self, name: str, point: Point, watch: Watch, tol: float) -> tuple[Status, int]:
+    def _framework(
+        self, name: str, point: Point, watch: Watch, tol: float, single: bool = False
+    ) -> tuple[Status, int]:
         """Algorithm 1 with one of the subproblem solvers."""
-        cache = ColumnCache(self.dual.source, self.cache_size)
+        cache = ColumnCache(self.dual.source, self.cache_size, single)
         options = {key: self.options[key] for key in ("size", "fresh") if key in self.options}
         exact = name == "active_set"
         if self.solver == "auto" and not exact:
@@ -261,6 +266,7 @@ class _Run:
             tol=tol,
             max_iter=10_000 if self.max_iter is None else self.max_iter,
             grow=exact,
+            share=SHARE if single else 0.0,
             **options,
         )
 
@@ -319,11 +325,18 @@ class _Run:
             if _largest(point, dual) <= self.tol:
                 return "interior_point", Status.CONVERGED, steps
         name = "active_set" if fine else "pdsg"
-        status, more = self._framework(name, point, watch, max(self.tol, 0.0 if fine else FINE))
-        if name == "pdsg" and (status in (Status.STALLED, Status.MAX_ITER) or self.tol < FINE):
+        if not fine:
+            # In single precision first; the true decisions then say whether that was enough.
+            goal = max(self.tol, FINE)
+            status, more = self._framework(name, point, watch, 0.98 * goal, single=True)
             steps += more
+            point.f = dual.source.product(point.delta)
+            if _largest(point, dual) <= self.tol:
+                return name, Status.CONVERGED, steps
+            if status not in (Status.CONVERGED, Status.STALLED, Status.MAX_ITER):
+                return name, status, steps
             name = "active_set"
-            status, more = self._framework(name, point, watch, self.tol)
+        status, more = self._framework(name, point, watch, self.tol)
         return name, status, steps + more
 
     def _interior_point(self, factor: Factor, fine: bool, point: Point, watch: Watch) -> int:
