@@ -416,7 +416,7 @@ def test_files_that_are_not_ours_are_refused(regression, tmp_path):
 
 def test_the_list_of_trusted_types_is_ours_and_holds_no_functions():
     trusted = saving.trusted_types()
-    assert {"foldwise.estimators.linear.LinearSVR", "foldwise.kernels.RBF"} <= trusted
+    assert {"foldwise.estimators.linear.LinearSVR", "foldwise.kernels.single.RBF"} <= trusted
     assert all(name.startswith("foldwise.") for name in trusted - {"numpy.dtype"})
     for name in trusted:
         module, _, attribute = name.rpartition(".")

@@ -168,10 +168,15 @@ class DualProblem(KernelProblem):
         if tunes["epsilon"]:
             slope = -np.sign(point.alpha) * free
             for m, system in enumerate(self.systems(point)):
-                if isinstance(system, PinnedSystem):
-                    slope[m, system.rows] = system.slope
+                rows, pinned = self._pins(system)
+                slope[m, rows] = pinned
             shift = slope[:, :, None] * self.by_row(par.d_epsilon)
         return direct, shift
+
+    def _pins(self, system: Any) -> tuple[np.ndarray, np.ndarray]:
+        """Rows that pin unpenalised coefficients, and how their held decisions move with the tube's width."""
+        pinned = isinstance(system, PinnedSystem)
+        return (system.rows, system.slope) if pinned else (np.zeros(0, int), np.zeros(0))
 
     def residual(self, point: KernelPoint) -> np.ndarray:
         """Violation of the dual's optimality conditions in units of the decision, and of ``sum alpha``."""

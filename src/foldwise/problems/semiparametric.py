@@ -265,20 +265,9 @@ class SemiparametricProblem(DualProblem):
                 point.systems.append(BorderedSystem.build(K, np.flatnonzero(mask), Q, pins))
         return point.systems
 
-    def direct(self, point: KernelPoint) -> tuple[np.ndarray | None, np.ndarray | None]:
-        """Rows at their bound move with it; free rows, and those that pin the coefficients, with the tube."""
-        par, tunes = point.par, self.parameters.tunes
-        free, at_bound = self.kinds(point.alpha, par)
-        direct = shift = None
-        if tunes["log_c"]:
-            direct = (point.alpha * at_bound)[:, :, None] * self.by_row(par.d_log_c)
-        if tunes["epsilon"]:
-            slope = -np.sign(point.alpha) * free
-            for m, system in enumerate(self.systems(point)):
-                if system.slope is not None:
-                    slope[m, system.rows[len(system.rows) - len(system.slope) :]] = system.slope
-            shift = slope[:, :, None] * self.by_row(par.d_epsilon)
-        return direct, shift
+    def _pins(self, system: Any) -> tuple[np.ndarray, np.ndarray]:
+        slope = np.zeros(0) if system.slope is None else system.slope
+        return system.rows[len(system.rows) - len(slope) :], slope
 
     def adjoint(self, point: KernelPoint, slopes) -> np.ndarray:
         """Adjoints (tasks, n + r) from the criterion's slopes; the last columns are the multipliers of ``Q'a = 0``."""

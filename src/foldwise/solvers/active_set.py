@@ -10,7 +10,7 @@ import numpy as np
 from foldwise.problems.dual import EDGE, FreeSystem, decision_limits, interval_ends
 from foldwise.problems.gram import submatrix
 
-__all__ = ["NEAR", "Finished", "finish", "settle"]
+__all__ = ["NEAR", "Finished", "finish", "reach", "rounding", "settle"]
 
 NEAR = 1e-8
 """Distance from its kink, relative to ``1 + |y|``, within which a decision tells that its row is free."""
@@ -68,7 +68,7 @@ def finish(
     repeats, gap, rounds = 0, np.inf, 0
     while rounds < max_rounds:
         rounds += 1
-        tol = _rounding(K, y, alpha)
+        tol = rounding(K, y, alpha)
         low, up = decision_limits(y, tube, side, free, ~free & (alpha != 0))
         rows = np.flatnonzero(free)
         # 1. The free rows go to where their decisions are on the kink, or as far as a bound allows.
@@ -77,7 +77,7 @@ def finish(
             step, shift = system.solve(low[rows] - f[rows], -float(alpha.sum()))
             b = -float(shift)
             a, push = side[rows] * alpha[rows], side[rows] * step
-            t, hit = _reach(a, push, c[rows])
+            t, hit = reach(a, push, c[rows])
             new = np.where(hit, np.where(push > 0, c[rows], 0.0), a + t * push)
             if hit.any() and not intercept:
                 # Nothing ties the rows together: all that leave the box stop at its sides, if that descends.
@@ -220,12 +220,12 @@ def _snapped(alpha: np.ndarray, c: np.ndarray, snap: float, intercept: bool) -> 
     return out
 
 
-def _rounding(K: np.ndarray, y: np.ndarray, alpha: np.ndarray) -> float:
+def rounding(K: np.ndarray, y: np.ndarray, alpha: np.ndarray) -> float:
     """What rounding may do to a decision."""
     return 1e-14 * (float(np.abs(K.diagonal()).max()) * float(np.abs(alpha).sum()) + float(np.abs(y).max()))
 
 
-def _reach(a: np.ndarray, step: np.ndarray, c: np.ndarray) -> tuple[float, np.ndarray]:
+def reach(a: np.ndarray, step: np.ndarray, c: np.ndarray) -> tuple[float, np.ndarray]:
     """The part of a step that keeps ``0 <= a <= c``, and which entries stop it."""
     with np.errstate(divide="ignore", invalid="ignore"):
         room = np.where(step > 0, (c - a) / step, np.where(step < 0, -a / step, np.inf))

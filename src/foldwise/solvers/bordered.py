@@ -11,6 +11,7 @@ from foldwise.problems.dual import EDGE, decision_limits
 from foldwise.problems.gram import submatrix
 from foldwise.problems.kernel import KernelPoint
 from foldwise.problems.semiparametric import BorderedSystem, SemiparametricProblem, centre, spans
+from foldwise.solvers.active_set import reach, rounding
 
 __all__ = ["ExactSemiparametric", "Finished", "finish", "nearby"]
 
@@ -70,7 +71,7 @@ def finish(
     gap, rounds = np.inf, 0
     while rounds < max_rounds:
         rounds += 1
-        tol = _rounding(K, y, alpha)
+        tol = rounding(K, y, alpha)
         at_bound = ~free & (alpha != 0)
         low, up = decision_limits(y, tube, side, free, at_bound)
         rows = np.flatnonzero(free)
@@ -80,7 +81,7 @@ def finish(
             step, shift = system.solve(low[rows] - f[rows], -(Q.T @ alpha))
             q = -shift
             a, push = side[rows] * alpha[rows], side[rows] * step
-            t, hit = _reach(a, push, c[rows])
+            t, hit = reach(a, push, c[rows])
             new = np.where(hit, np.where(push > 0, c[rows], 0.0), a + t * push)
             alpha[rows] = side[rows] * new
             free[rows[hit]] = False
@@ -138,22 +139,9 @@ def _snapped(alpha: np.ndarray, c: np.ndarray, snap: float) -> np.ndarray:
     return np.where(size >= (1 - snap) * c, np.sign(alpha) * c, np.where(size <= snap * c, 0.0, alpha))
 
 
-def _rounding(K: np.ndarray, y: np.ndarray, alpha: np.ndarray) -> float:
-    """What rounding may do to a decision."""
-    return 1e-14 * (float(np.abs(K.diagonal()).max()) * float(np.abs(alpha).sum()) + float(np.abs(y).max()))
-
-
 def _balanced(Q: np.ndarray, alpha: np.ndarray) -> bool:
     """Whether ``Q' alpha = 0`` to rounding."""
     return bool(np.all(np.abs(Q.T @ alpha) <= 1e-10 * (np.abs(Q).T @ np.abs(alpha))))
-
-
-def _reach(a: np.ndarray, step: np.ndarray, c: np.ndarray) -> tuple[float, np.ndarray]:
-    """The part of a step that keeps ``0 <= a <= c``, and which entries stop it."""
-    with np.errstate(divide="ignore", invalid="ignore"):
-        room = np.where(step > 0, (c - a) / step, np.where(step < 0, -a / step, np.inf))
-    t = float(room.min())
-    return (1.0, np.zeros(len(a), dtype=bool)) if t >= 1.0 else (max(t, 0.0), room <= max(t, 0.0))
 
 
 def nearby(

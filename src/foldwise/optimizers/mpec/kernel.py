@@ -311,7 +311,7 @@ def solve_kernel_mpec(
         See :func:`~foldwise.optimizers.mpec.solve.solve_mpec`.
     first_tol : float
         Of complementarity at the beginning. With 0.1 the first program all but ignores the machines and forgets the
-        start: of four small examples two ended in worse minima than with 1e-3, and one depended on rounding.
+        start: of four small examples two ended in worse minima than with 1e-3, and one at times in another minimum.
     start : KernelChoice, optional
         By default the best of a grid on ``C`` and a common scale.
     max_rows : int

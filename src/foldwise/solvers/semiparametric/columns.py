@@ -28,11 +28,11 @@ class Columns:
 
     def block(self, rows: Any, columns: Any, out: np.ndarray | None = None) -> np.ndarray:
         """``K[rows][:, columns]`` for an index array of rows, and one of columns or a slice of all."""
-        raise NotImplementedError
+        raise TypeError(f"{type(self).__name__} does not define block(rows, columns)")
 
     def diagonal(self) -> np.ndarray:
         """``K_ii`` of every row."""
-        raise NotImplementedError
+        raise TypeError(f"{type(self).__name__} does not define diagonal()")
 
     def columns(self, index: np.ndarray, out: np.ndarray | None = None) -> np.ndarray:
         """Columns ``index``, one per row of the answer: shape (len(index), n)."""
