@@ -7,7 +7,7 @@ import pandas as pd
 import pytest
 from sklearn.base import clone
 from sklearn.calibration import CalibratedClassifierCV
-from sklearn.datasets import load_iris
+from sklearn.datasets import load_breast_cancer, load_iris
 from sklearn.exceptions import ConvergenceWarning, NotFittedError
 from sklearn.feature_selection import SelectFromModel
 from sklearn.kernel_ridge import KernelRidge
@@ -359,6 +359,17 @@ def test_tubes_per_group_need_a_smooth_loss():
     model = KernelSVR(loss="epsilon_insensitive", epsilon=[0.1, 0.2])
     with pytest.raises(ValueError, match="use a smooth loss"):
         model.fit(X, y, sample_groups=np.arange(60) % 2)
+
+
+@pytest.mark.parametrize("loss", ["quartic_hinge", "modified_log_hinge", "squared_hinge"])
+def test_nearly_separable_rows_with_a_large_C_are_fitted_from_nothing(loss):
+    """The intercept and slopes balance at the solution; a warning that it was not reached would be an error."""
+    X, y = load_breast_cancer(return_X_y=True)
+    X = (X - X.mean(axis=0)) / X.std(axis=0)
+    model = KernelSVC(RBF(0.1), loss=loss, C=1e4).fit(X, y)
+    assert abs(model.dual_coef_.sum()) < 1e-6 * np.abs(model.dual_coef_).sum()
+    assert np.mean(model.predict(X) == y) > 0.99
+    assert model.n_iter_ < 40
 
 
 def test_too_few_iterations_warn():

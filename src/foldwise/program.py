@@ -264,7 +264,7 @@ def _sample_program(
     folds = _transform(tunable, part, own, splits)[0] if how == "general" else None
     space = make_space(dimensions, own, names, _labels(model, len(names), names))
     problems = _kernel_problems(model, part, own, splits, folds, space, dimensions, None)
-    return Bilevel(problems, criterion, space, kernel_solver(model.loss, 1e-6, 100))
+    return Bilevel(problems, criterion, space, kernel_solver(model.loss, 1e-3, 100))
 
 
 def _own_tol(tunable: Tunable) -> float:

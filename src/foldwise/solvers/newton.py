@@ -71,7 +71,7 @@ class Newton:
             for i in over:
                 m = live[i]
                 back = 1.0 - _line_search(
-                    problem, par, m, W[m] - step[i], step[i], Z[m] - dZ[i], dZ[i], diagonal
+                    problem, par, m, W[m] - step[i], step[i], Z[m] - dZ[i], dZ[i], diagonal, slope[i], end[i]
                 )
                 W[m] -= back * step[i]
                 Z[m] -= back * dZ[i]
@@ -98,7 +98,7 @@ def _gradient(problem, W, par, diagonal, c, tasks):
     return pull + push, problem.gradient_size(pull, push, par, tasks)
 
 
-def _line_search(problem, par, m, w, step, z, dz, diagonal) -> float:
+def _line_search(problem, par, m, w, step, z, dz, diagonal, first, last) -> float:
     """Step length in (0, 1] that minimises ``E_m(w + a step)``: a root of its increasing derivative."""
     tasks = np.array([m])
     loss, y = problem.loss_at(par, tasks), problem.targets(tasks)
@@ -109,4 +109,4 @@ def _line_search(problem, par, m, w, step, z, dz, diagonal) -> float:
     def derivative(a: float) -> float:
         return linear + a * quadratic + float(weight @ loss.grad((z + a * dz)[None], y)[0])
 
-    return step_length(derivative)
+    return step_length(derivative, first, last)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -58,56 +59,82 @@ class RepresenterNewton:
         # 1. From decisions to a consistent point (alpha, b, z): zero, or the end of a first step from a warm start.
         self._enter(gram, terms, state, tasks)
         live, steps = tasks, 0
+        slopes = terms.slopes(state.Z[live], live)
         while True:
             # 2. Which tasks are finished?
-            slopes = terms.slopes(state.Z, live)
-            gap = np.linalg.norm(state.alpha[live] + slopes, axis=1)
+            alpha = state.alpha[live]
+            gap = np.linalg.norm(alpha + slopes, axis=1)
             if terms.intercept:
                 gap += np.abs(slopes.sum(axis=1)) / np.sqrt(n)
-            size = np.maximum(np.linalg.norm(state.alpha[live], axis=1), floor[live])
-            wanting = gap > self.tol * size
+            size = np.linalg.norm(alpha, axis=1)
+            wanting = gap > self.tol * np.maximum(size, floor[live])
             live, slopes = live[wanting], slopes[wanting]
             steps += 1
             if not len(live) or steps > self.max_iter:
                 return steps, live
-            # 3. A Newton step of the others, cut where it overshoots.
-            d_alpha, d_b = self._step(gram, terms, state, slopes, live)
-            dZ = gram.product(d_alpha) + d_b[:, None]
-            for i, m in enumerate(live):
-                own, row, c = terms.of(m)
-                t = _line_search(own, row, c, state.Z[m], dZ[i], state.alpha[m], d_alpha[i], d_b[i])
-                state.alpha[m] += t * d_alpha[i]
-                state.b[m] += t * d_b[i]
-                state.Z[m] += t * dZ[i]
-                if terms.intercept and t < SHORT:
-                    shift = _balance(own, row, c, state.Z[m])
-                    state.b[m] += shift
-                    state.Z[m] += shift
+            # 3. A Newton step of the others.
+            d_alpha, d_b = self._step(gram, terms, state, slopes, live, secant=size[wanting] == 0)
+            # 4. In full, or cut where it overshoots.
+            slopes = self._move(gram, terms, state, live, slopes, d_alpha, d_b)
+
+    def _move(self, gram, terms: _Terms, state: _State, live, slopes, d_alpha, d_b) -> np.ndarray:
+        """Take steps in full, or to the objective's minimum along those that overshoot; the slopes there.
+
+        With ``K d_alpha = dz - d_b`` the derivative is ``(alpha + t d_alpha)'(dz - d_b) + sum c l'(z + t dz) dz``.
+        """
+        push = gram.product(d_alpha)
+        dZ = push + d_b[:, None]
+        linear, quadratic = np.sum(state.alpha[live] * push, axis=1), np.sum(d_alpha * push, axis=1)
+        first = linear + np.sum(slopes * dZ, axis=1)
+        slopes = terms.slopes(state.Z[live] + dZ, live)
+        last = linear + quadratic + np.sum(slopes * dZ, axis=1)
+        t = np.ones(len(live))
+        cut = np.flatnonzero((first < 0) & (last > OVERSHOOT * np.abs(first)))
+        for i in cut:
+            own, y, c = terms.of(live[i])
+            z, weight = state.Z[live[i]], c * dZ[i]
+            along = [own, y, z, dZ[i], weight, linear[i], quadratic[i]]
+            t[i] = step_length(partial(_derivative, *along), first[i], last[i])
+        state.alpha[live] += t[:, None] * d_alpha
+        state.b[live] += t * d_b
+        state.Z[live] += t[:, None] * dZ
+        if len(cut):
+            slopes[cut] = terms.slopes(state.Z[live[cut]], live[cut])
+        return slopes
 
     def _enter(self, gram, terms: _Terms, state: _State, tasks: np.ndarray) -> None:
-        """A consistent point near the decisions of these tasks; zero for tasks that it does not serve."""
-        warm = tasks[state.Z[tasks].any(axis=1) | (state.b[tasks] != 0)]
-        if not len(warm):
-            return
-        slopes = terms.slopes(state.Z, warm)
-        d_alpha, shift = self._step(gram, terms, state, slopes, warm, fresh=True)
-        state.alpha[warm] = d_alpha
-        state.b[warm] += shift
-        b = state.b[warm][:, None]
-        Z = gram.product(d_alpha) + b
-        values = 0.5 * np.sum(d_alpha * (Z - b), axis=1) + terms.values(Z, warm)
-        worse = ~(values <= terms.values(np.zeros_like(Z), warm))
-        state.Z[warm] = Z
-        zero = warm[worse]
-        state.alpha[zero], state.b[zero], state.Z[zero] = 0.0, 0.0, 0.0
+        """A consistent point near the decisions of these tasks; zero for tasks that no step from there serves.
 
-    def _step(self, gram, terms: _Terms, state: _State, slopes, live, fresh: bool = False):
+        Decisions of other rows or of another fold may be far from a task's own. Where Newton's step from them leads
+        to slopes that have nothing in common with its coefficients, a step with secant curvature is taken instead.
+        """
+        warm = tasks[state.Z[tasks].any(axis=1) | (state.b[tasks] != 0)]
+        origin = _State(np.zeros_like(state.alpha), state.b.copy(), state.Z.copy())
+        state.alpha[warm], state.b[warm], state.Z[warm] = 0.0, 0.0, 0.0
+        for secant in (False, True):
+            if not len(warm):
+                return
+            slopes = terms.slopes(origin.Z[warm], warm)
+            alpha, shift = self._step(gram, terms, origin, slopes, warm, fresh=True, secant=secant)
+            b, KA = origin.b[warm] + shift, gram.product(alpha)
+            Z = KA + b[:, None]
+            values = 0.5 * np.sum(alpha * KA, axis=1) + terms.values(Z, warm)
+            gap = np.linalg.norm(alpha + terms.slopes(Z, warm), axis=1)
+            served = (values <= terms.values(np.zeros_like(Z), warm)) & (gap <= np.linalg.norm(alpha, axis=1))
+            near = warm[served]
+            state.alpha[near], state.b[near], state.Z[near] = alpha[served], b[served], Z[served]
+            warm = warm[~served]
+
+    def _step(
+        self, gram, terms: _Terms, state: _State, slopes, live, fresh: bool = False, secant: Any = False
+    ):
         """Changes ``(d_alpha, d_b)`` of the Newton steps of the live tasks.
 
         With ``r = alpha + c l'(z)`` and ``d_alpha = -r - D dz`` the decisions change by ``dz = K d_alpha + d_b``, and
         ``alpha + d_alpha`` sums to zero. ``fresh``: ``Z`` is not ``K alpha + b``; their difference is added.
+        ``secant``: which tasks (or all, or none) take the curvature of :meth:`_Terms.bends` for far targets.
         """
-        bends, c = terms.bends(state.Z, live), terms.c[live]
+        bends, c = terms.bends(state.Z[live], live, secant), terms.c[live]
         bends[bends <= 1e-14 * c.max(axis=1, keepdims=True)] = 0.0
         r = state.alpha[live] + slopes
         reach = -gram.product(r)
@@ -161,14 +188,25 @@ class _Terms:
         return np.sum(self.c[tasks] * loss.value(Z, y), axis=1)
 
     def slopes(self, Z: np.ndarray, tasks: np.ndarray) -> np.ndarray:
-        """``c l'(z)`` of tasks, from the decisions of all."""
+        """``c l'(z)`` of tasks at decisions ``Z`` (tasks, n)."""
         loss, y = self._some(tasks)
-        return loss.grad(Z[tasks], y) * self.c[tasks]
+        return loss.grad(Z, y) * self.c[tasks]
 
-    def bends(self, Z: np.ndarray, tasks: np.ndarray) -> np.ndarray:
-        """``c l''(z)`` of tasks, from the decisions of all."""
+    def bends(self, Z: np.ndarray, tasks: np.ndarray, secant: Any = False) -> np.ndarray:
+        """``c l''(z)`` of tasks at decisions ``Z``.
+
+        ``secant`` tasks take the mean curvature between decision and target where that is larger. A hinge has none at
+        a far decision, and a step that knows of none goes too far.
+        """
         loss, y = self._some(tasks)
-        return loss.hess(Z[tasks], y) * self.c[tasks]
+        bends = loss.hess(Z, y)
+        if np.any(secant):
+            far = np.reshape(secant, (-1, 1))
+            slopes = loss.grad(Z, y)
+            near = (slopes != 0) | (np.abs(y - Z) < NEAR)
+            way = np.where(far & near & (np.abs(y - Z) > 1e-3), y - Z, np.inf)
+            bends = np.maximum(bends, (loss.grad(y, y) - slopes) / way)
+        return bends * self.c[tasks]
 
 
 def _order(problem: KernelProblem, W: np.ndarray):
@@ -184,8 +222,10 @@ def _order(problem: KernelProblem, W: np.ndarray):
         yield tasks[cold], tasks[cold] - problem.split[cold]
 
 
-SHORT = 0.1
-"""Part of a Newton step below which the intercept is balanced on its own afterwards."""
+NEAR = 2.0
+"""A row that its decision satisfies takes part in a step with secant curvature if it is this near to its label."""
+OVERSHOOT = 0.1
+"""Share of the first derivative along a step that its end may have with the other sign."""
 
 
 def _own(loss, m):
@@ -215,16 +255,6 @@ def _balance(loss, y, c, z, rounds: int = 30) -> float:
     return 0.5 * (ends[0] + ends[1])
 
 
-def _line_search(loss, y, c, z, dz, alpha, d_alpha, d_b) -> float:
-    """Step length that minimises the objective along the step; 1 when the full step does not overshoot.
-
-    With ``K d_alpha = dz - d_b`` the derivative is ``(alpha + t d_alpha)'(dz - d_b) + sum c l'(z + t dz) dz``.
-    """
-    push = dz - d_b
-    linear, quadratic = float(alpha @ push), float(d_alpha @ push)
-    weight = c * dz
-
-    def derivative(t: float) -> float:
-        return linear + t * quadratic + float(weight @ loss.grad(z + t * dz, y))
-
-    return step_length(derivative, overshoot=0.1)
+def _derivative(loss, y, z, dz, weight, linear, quadratic, t: float) -> float:
+    """Derivative of the objective along a step."""
+    return linear + t * quadratic + float(weight @ loss.grad(z + t * dz, y))
