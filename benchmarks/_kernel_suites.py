@@ -191,9 +191,7 @@ def optuna_on_inner(search: BilevelSearchCV, X, y, trials: int, run: int, seed: 
     elapsed = time.process_time() - began
     params = space.params(np.array([study.best_params[name] for name in space.names]))
     began = time.process_time()
-    tunable = describe(search.estimator)
-    params_all = tunable.rescaled(params, T / (T - 1))
-    model = tunable.configure(clone(search.estimator), params_all, np.unique(y)).fit(X, y)
+    model = describe(search.estimator).configure(clone(search.estimator), params, np.unique(y)).fit(X, y)
     choice = Choice(params, model, study.best_value, evaluations=run)
     choice.seconds = [elapsed * trials / run + time.process_time() - began]
     if run < trials:

@@ -19,7 +19,15 @@ from sklearn.model_selection import GridSearchCV
 from sklearn.svm import SVC
 
 from foldwise import BilevelSearchCV, KernelSVC
-from foldwise.losses import Hinge, Logistic, QuarticHinge, SmoothMisclassification, Squared, SquaredHinge
+from foldwise.losses import (
+    Hinge,
+    Logistic,
+    ModifiedHuber,
+    QuarticHinge,
+    SmoothMisclassification,
+    Squared,
+    SquaredHinge,
+)
 
 HERE = Path(__file__).resolve().parent
 BASE = "logistic s=2"
@@ -56,6 +64,7 @@ CRITERIA = {
     "logistic s=4": _search(Logistic(s=4.0), BAND),
     "squared": _search(Squared(), BAND),
     "squared hinge": _search(SquaredHinge(), BAND),
+    "modified Huber": _search(ModifiedHuber(), BAND),
     "hinge": _search(Hinge(), BAND),
     "smooth misclassification": _search(SmoothMisclassification(s=4.0), BAND),
 }
@@ -63,6 +72,10 @@ LOSSES = {
     "loss quartic 0.125": _search(Logistic(s=2.0), QuarticHinge(0.125)),
     "loss squared hinge": _search(Logistic(s=2.0), SquaredHinge()),
     "loss hinge": _search(Logistic(s=2.0), Hinge()),
+}
+EXACT = {
+    "loss hinge, squared hinge": _search(SquaredHinge(), Hinge()),
+    "loss hinge, modified Huber": _search(ModifiedHuber(), Hinge()),
 }
 REFERENCE = {"reference": _reference}
 
@@ -79,7 +92,7 @@ def main() -> None:
     arguments = parser.parse_args()
     folder = arguments.data or (Path(p) if (p := os.environ.get("FOLDWISE_DATA")) else None)
     measurements = run(
-        {**CRITERIA, **LOSSES, **REFERENCE},
+        {**CRITERIA, **LOSSES, **EXACT, **REFERENCE},
         SETS,
         arguments.splits,
         folder,

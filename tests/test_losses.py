@@ -19,6 +19,7 @@ from foldwise.losses import (
     Logistic,
     Loss,
     Misclassification,
+    ModifiedHuber,
     ModifiedLogHinge,
     QuarticHinge,
     SmoothMisclassification,
@@ -189,6 +190,8 @@ def test_values_by_hand():
     np.testing.assert_allclose(EpsilonInsensitive(0.25).value(z, y), [0.75, 0.25, 1.75])
     np.testing.assert_allclose(Huber(1.0).value(z, y), [0.5, 0.125, 1.5])
     np.testing.assert_allclose(SquaredHinge().value(z, y), [0.0, 0.25, 4.0])
+    np.testing.assert_allclose(ModifiedHuber().value(z, y), [0.0, 0.25, 4.0])
+    np.testing.assert_allclose(ModifiedHuber().value(np.array([-3.0, 3.0]), np.array([1.0, -1.0])), 12.0)
     np.testing.assert_allclose(Hinge().value(z, y), [0.0, 0.5, 2.0])
     np.testing.assert_allclose(Absolute().value(z, y), [1.0, 0.5, 2.0])
     np.testing.assert_allclose(Squared().value(z, y), [1.0, 0.25, 4.0])

@@ -9,7 +9,15 @@ import scipy.sparse as sp
 from sklearn.svm import SVC, SVR
 
 from foldwise.kernels import RBF, AdditiveChi2, ExpChi2, Linear, Polynomial, Sum
-from foldwise.losses import Absolute, EpsilonInsensitive, Hinge, Logistic, Squared, SquaredHinge
+from foldwise.losses import (
+    Absolute,
+    EpsilonInsensitive,
+    Hinge,
+    Logistic,
+    ModifiedHuber,
+    Squared,
+    SquaredHinge,
+)
 from foldwise.problems.dual import DualProblem, FreeSystem, PinnedSystem
 from foldwise.problems.gram import DenseGram
 from foldwise.solvers.active_set import finish, settle
@@ -18,7 +26,10 @@ from foldwise.space import Lin, Log
 from foldwise.testing import check_hypergradient, relative_error, small_kernel_bilevel
 
 LOSSES = [Hinge(), EpsilonInsensitive()]
-CRITERIA = {"classification": [Logistic(2.0), SquaredHinge()], "regression": [Squared(), Absolute()]}
+CRITERIA = {
+    "classification": [Logistic(2.0), SquaredHinge(), ModifiedHuber()],
+    "regression": [Squared(), Absolute()],
+}
 KERNELS = {
     "rbf": RBF(0.4),
     "ard": RBF([0.2, 0.5, 0.9]),

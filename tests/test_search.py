@@ -321,7 +321,15 @@ def test_the_methods_that_follow_gradients_agree():
     assert best["newton"] >= grid.best_score_
 
 
-CRITERIA = ["squared", "absolute", "hinge", "squared_hinge", "logistic", "smooth_misclassification"]
+CRITERIA = [
+    "squared",
+    "absolute",
+    "hinge",
+    "squared_hinge",
+    "modified_huber",
+    "logistic",
+    "smooth_misclassification",
+]
 
 
 @pytest.mark.parametrize("name", [*CRITERIA, "misclassification"])

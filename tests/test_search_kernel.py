@@ -434,16 +434,17 @@ def test_gradients_at_the_programs_of_a_search():
 
 
 @pytest.mark.parametrize("name", ["KernelSVC", "KernelSVR", "SVC", "SVR", "KernelRidge"])
-def test_the_strength_is_rescaled_to_all_rows(name):
+def test_the_strength_is_rescaled_to_all_rows_when_asked(name):
     estimator = ESTIMATORS[name]
     X, y = data(estimator)
-    search = BilevelSearchCV(estimator, cv=3).fit(X, y)
+    search = BilevelSearchCV(estimator, cv=3, rescale=True).fit(X, y)
     factor = 1.5 if name == "KernelRidge" else 1 / 1.5
     strength = "alpha" if name == "KernelRidge" else "C"
     assert search.refit_params_[strength] == pytest.approx(factor * search.best_params_[strength])
     assert getattr(search.best_estimator_, strength) == search.refit_params_[strength]
-    plain = BilevelSearchCV(estimator, cv=3, rescale=False).fit(X, y)
-    assert plain.refit_params_ == plain.best_params_
+    plain = BilevelSearchCV(estimator, cv=3).fit(X, y)
+    assert plain.refit_params_ == plain.best_params_ == search.best_params_
+    assert getattr(plain.best_estimator_, strength) == plain.best_params_[strength]
 
 
 def test_the_refitted_estimator_is_the_users_class():

@@ -258,6 +258,7 @@ S, PER_FEATURE = BilevelSearchCV, Log(1, 9, per="feature")
         (S(SVR, method="grid", method_options={"points": 0}), "method 'grid' evaluated no point"),
         (S(SVR, method="rprop", max_iter=0, method_options={"start": {}}), "method 'rprop' evaluated no point"),
         (S(SVR, {"lam": PER_FEATURE}, method="grid", method_options={"points": 50}), "this grid has 6.25e+06 points"),
+        (S(SVR, rescale="no"), "rescale must be True, False or 'auto'; got 'no'"),
         (S(SVR, n_starts=0), "n_starts must be a positive integer or None; got 0"),
         (S(SVR, n_starts=1.5), "n_starts must be a positive integer or None; got 1.5"),
         (S(SVR, callbacks=print), "callbacks must be a sequence of callables, such as [function]"),

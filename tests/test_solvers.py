@@ -15,6 +15,7 @@ from foldwise.design import Design
 from foldwise.losses import (
     Huber,
     Logistic,
+    ModifiedHuber,
     ModifiedLogHinge,
     QuarticHinge,
     Squared,
@@ -35,6 +36,7 @@ LOSSES = [
     Squared(),
     Huber(),
     SquaredHinge(),
+    ModifiedHuber(),
     Logistic(),
     ModifiedLogHinge(5.0),
     QuarticHinge(0.5),

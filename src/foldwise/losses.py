@@ -38,6 +38,7 @@ __all__ = [
     "Logistic",
     "Loss",
     "Misclassification",
+    "ModifiedHuber",
     "ModifiedLogHinge",
     "QuarticHinge",
     "SmoothMisclassification",
@@ -308,6 +309,40 @@ class SquaredHinge(_PiecewiseQuadratic):
 
 
 @dataclass(frozen=True)
+class ModifiedHuber(_PiecewiseQuadratic):
+    """``max(0, 1 - y z)^2`` where ``y z > -1``, else ``-4 y z``: the squared hinge, linear in far mistakes."""
+
+    task = "classification"
+
+    def value(self, z, y):
+        u = 1.0 - y * z
+        v = np.minimum(np.maximum(u, 0.0), 2.0)
+        return v * (2.0 * np.maximum(u, 0.0) - v)
+
+    def grad(self, z, y):
+        return -2.0 * y * np.minimum(np.maximum(1.0 - y * z, 0.0), 2.0)
+
+    def hess(self, z, y):
+        return 2.0 * (np.abs(y * z) < 1.0)
+
+    def kinks(self, z, y):
+        shape = np.broadcast(z, y).shape
+        toward = np.broadcast_to(-y, shape)
+        return [
+            (1.0 - y * z, toward, np.full(shape, 2.0)),
+            (-1.0 - y * z, toward, np.full(shape, -2.0)),
+        ]
+
+    def piece(self, z, y):
+        u = y * z
+        return (u < 1.0).view(np.int8) - 2 * (u <= -1.0).view(np.int8)
+
+    def coefficients(self, code, y):
+        inside, far = (code == 1).astype(float), (code == -1).astype(float)
+        return 2.0 * inside, (2.0 * inside + 4.0 * far) * y, np.zeros(np.broadcast(code, y).shape)
+
+
+@dataclass(frozen=True)
 class Hinge(Loss):
     """``max(0, 1 - y z)``: the loss of the classical support vector machine."""
 
@@ -456,6 +491,7 @@ LOSSES: dict[str, type[Loss]] = {
     "squared": Squared,
     "huber": Huber,
     "squared_hinge": SquaredHinge,
+    "modified_huber": ModifiedHuber,
     "hinge": Hinge,
     "logistic": Logistic,
     "modified_log_hinge": ModifiedLogHinge,
@@ -467,6 +503,7 @@ CRITERIA: dict[str, type[Loss]] = {
     "absolute": Absolute,
     "hinge": Hinge,
     "squared_hinge": SquaredHinge,
+    "modified_huber": ModifiedHuber,
     "logistic": Logistic,
     "smooth_misclassification": SmoothMisclassification,
     "misclassification": Misclassification,

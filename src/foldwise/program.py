@@ -215,12 +215,13 @@ def build_program(
             # A first solution is dear where C is large.
             strength = [n for n in narrow if model.roles[n].kind == "log_c" and n != "class_weight"]
             easy = (strength[0], model.roles[strength[0]].sign) if strength else None
-            program.stages.append(Stage("sample", sample, parts, SAMPLE_TOL, False, easy))
+            program.stages.append(Stage("sample", sample, parts, SAMPLE_TOL, False, easy=easy))
         own = program.bilevel.problems
         if smoothed is not None:
-            program.stages.append(
-                Stage("smooth", lambda: bilevel(narrow, None, smoothed, own), index, STAGE_TOL, False)
-            )
+            smooth = lambda: bilevel(narrow, None, smoothed, own)  # noqa: E731
+            if not program.stages:
+                program.stages.append(Stage("scout", smooth, index, SAMPLE_TOL, False, several=True))
+            program.stages.append(Stage("smooth", smooth, index, STAGE_TOL, False))
         elif narrow != dimensions:
             # A free tube is not to end above a fixed one: this stage is as accurate as the search with that.
             tol = 1e-4 if model.loss.smooth and len(narrow) < len(dimensions) else STAGE_TOL
@@ -231,7 +232,7 @@ def build_program(
 
 
 SAMPLE_TOL, STAGE_TOL = 1e-2, 1e-3
-"""Relative accuracy of the objective in stages before the search: on a sample, and on all rows."""
+"""Relative accuracy of the objective in stages before the search: where it looks for the valley, and after."""
 FLAT = 1e-3
 """Spread of a fold's validation decisions, in units of the target's, below which they are called the same."""
 BAND = 0.1

@@ -25,9 +25,10 @@ from sklearn.utils.validation import (
 from foldwise.bilevel import Bilevel
 from foldwise.checkpoint import Checkpoint
 from foldwise.estimators.encoding import CallbackSupportMixin, encode_classes, encode_groups, with_callbacks
-from foldwise.losses import Logistic, Loss, Squared, get_criterion
+from foldwise.losses import Loss, get_criterion
 from foldwise.models import Tunable, describe
 from foldwise.problems.assemble import Rows
+from foldwise.problems.assemble_kernel import KernelModel
 from foldwise.program import Program, build_program, training_mass
 from foldwise.result import Result
 from foldwise.selection import Settings, choose_method, select
@@ -86,17 +87,19 @@ class BilevelSearchCV(CallbackSupportMixin, MetaEstimatorMixin, BaseEstimator):
         absolute or hinge criterion on up to 300 rows; for a criterion without gradient, "grid" or "random". An object
         of a class that extends ``foldwise.optimizers.Minimizer`` is used as it is.
     criterion : str or Loss, default="auto"
-        "squared", "absolute", "hinge", "squared_hinge", "logistic", "smooth_misclassification",
-        "misclassification", or a Loss. "auto" is "squared" for regression and ``Logistic(s=2)`` for classification.
+        "squared", "absolute", "hinge", "squared_hinge", "modified_huber", "logistic", "smooth_misclassification",
+        "misclassification", or a Loss. "auto" is "squared" for regression and ``Logistic(s=2)`` for classification;
+        "modified_huber" for a machine with the hinge itself and a kernel that is not linear, such as ``SVC``.
     cv : int, splitter or iterable, default=5
     n_starts : int, optional
         Run the method from this many points and keep the best end. By default, with up to four hyper-parameters, a few
         points are looked at and the method runs once, from the best of them; with more, or with penalties of single
         features, it runs from two.
     refit : bool, default=True
-    rescale : bool, default=True
+    rescale : bool or "auto", default="auto"
         Rescale the strength of regularisation for the final fit, whose training set is larger than a fold's by
-        ``T / (T - 1)``: ``C`` is divided and ``lam`` or ``alpha`` multiplied by that factor.
+        ``T / (T - 1)``: ``C`` is divided and ``lam`` or ``alpha`` multiplied by that factor. "auto" does so for linear
+        machines and not for kernel machines.
     tol : float, optional
         Relative accuracy of the objective; by default, for "newton", ``1e-3 / n`` between 1e-8 and 1e-5 for linear
         models (1e-5 on sparse or wide data and with more than four hyper-parameters), 1e-4 for smooth kernel machines
@@ -135,7 +138,7 @@ class BilevelSearchCV(CallbackSupportMixin, MetaEstimatorMixin, BaseEstimator):
     best_params_ : dict
         Selected values, as they act in a fold.
     refit_params_ : dict
-        Values of the final estimator: ``best_params_`` rescaled to all rows.
+        Values of the final estimator: ``best_params_``, or what ``rescale`` makes of them.
     best_score_ : float
         Negative cross-validation criterion at ``best_params_``: higher is better.
     best_estimator_ : estimator
@@ -175,7 +178,7 @@ class BilevelSearchCV(CallbackSupportMixin, MetaEstimatorMixin, BaseEstimator):
         cv=5,
         n_starts=None,
         refit=True,
-        rescale=True,
+        rescale="auto",
         tol=None,
         max_iter=None,
         max_time=None,
@@ -271,7 +274,9 @@ class BilevelSearchCV(CallbackSupportMixin, MetaEstimatorMixin, BaseEstimator):
                 journal.close()
         self._publish(tunable, result, program.bilevel, classes, len(splits))
         if self.refit:
-            factor = self._mass / training_mass(rows, splits) if self.rescale else 1.0
+            linear = not isinstance(program.model, KernelModel)
+            rescale = linear if isinstance(self.rescale, str) else self.rescale
+            factor = self._mass / training_mass(rows, splits) if rescale else 1.0
             fit_params = {"sample_weight": sample_weight, "sample_groups": sample_groups}
             self._refit(tunable, X, y, fit_params, factor, classes, context, program)
         if context is not None:
@@ -284,6 +289,8 @@ class BilevelSearchCV(CallbackSupportMixin, MetaEstimatorMixin, BaseEstimator):
             isinstance(self.n_starts, (int, np.integer)) and self.n_starts > 0
         ):
             raise ValueError(f"n_starts must be a positive integer or None; got {self.n_starts!r}")
+        if not (isinstance(self.rescale, (bool, np.bool_)) or self.rescale == "auto"):
+            raise ValueError(f"rescale must be True, False or 'auto'; got {self.rescale!r}")
         if callable(self.callbacks) or not all(callable(call) for call in self.callbacks):
             raise ValueError(
                 f"callbacks must be a sequence of callables, such as [function]; got {self.callbacks!r}"
@@ -296,7 +303,7 @@ class BilevelSearchCV(CallbackSupportMixin, MetaEstimatorMixin, BaseEstimator):
 
     def _criterion(self, tunable: Tunable) -> Loss:
         if isinstance(self.criterion, str) and self.criterion == "auto":
-            return Squared() if tunable.task == "regression" else Logistic(s=2.0)
+            return tunable.criterion()
         criterion = get_criterion(self.criterion)
         if tunable.task == "regression" and criterion.task == "classification":
             raise ValueError(

@@ -1,7 +1,8 @@
 """Cheaper searches that give a search over a kernel machine its start.
 
-A search over few rows finds the valley in a fraction of the time of one over all rows; a smoothed hinge leads past the
-kinks of the exact one; tied widths and a fixed tube come before free ones. Each stage starts where the one before it
+A search over few rows finds the valley in a fraction of the time of one over all rows; where all rows are few, short
+searches from several points choose among the valleys; a smoothed hinge leads past the kinks of the exact one; tied
+widths and a fixed tube come before free ones. Each stage starts where the one before it
 ended, and a smooth machine's first solution from the decisions found so far.
 """
 
@@ -17,7 +18,7 @@ from foldwise.bilevel import Bilevel, Evaluation
 from foldwise.optimizers.base import Minimizer, Trace, run
 from foldwise.optimizers.newton import TrustRegionNewton
 from foldwise.problems.assemble import Rows
-from foldwise.result import Result, Status
+from foldwise.result import CUT_SHORT, Result, Status
 from foldwise.space import Space
 
 __all__ = ["Halt", "Prelude", "Stage", "choose_sample", "decisions_by_row", "play"]
@@ -43,6 +44,7 @@ class Stage:
     index : the user's row numbers of the rows of every design
     tol : relative accuracy of its objective
     real : whether it values the very machine that is tuned, so that its evaluations belong to the history
+    several : whether it runs from every starting point and not only from the best of them
     easy : a name and +1 or -1: of the points that are nearly as good as the best, the next stage starts from the one
         where this hyper-parameter is lowest or highest
     """
@@ -52,6 +54,7 @@ class Stage:
     index: list[np.ndarray]
     tol: float
     real: bool
+    several: bool = False
     easy: tuple[str, float] | None = None
 
 
@@ -104,23 +107,31 @@ def play(
     """Run the stages one after the other; the first starts from the best of ``candidates``."""
     prelude, values = Prelude(), [dict(candidate) for candidate in candidates]
     for stage in stages:
-        bilevel = stage.build()
-        thetas = [theta_of(bilevel.space, point) for point in values]
-        prelude.seed(bilevel, thetas[0], stage.index)
-        bilevel = kept(bilevel, stage.name)
+        program = stage.build()
+        thetas = [theta_of(program.space, point) for point in values]
+        prelude.seed(program, thetas[0], stage.index)
         options = {**limits, **({} if stage.real else {"callback": None})}
-        result = run(TrustRegionNewton(tol=stage.tol), bilevel, thetas[0], candidates=thetas[1:], **options)
+        runs: list[tuple[Result, Bilevel]] = []
+        for first, *others in [[theta] for theta in thetas] if stage.several else [thetas]:
+            bilevel = kept(program, f"{stage.name} {len(runs)}" if runs else stage.name)
+            runs.append(
+                (run(TrustRegionNewton(tol=stage.tol), bilevel, first, candidates=others, **options), bilevel)
+            )
+            if runs[-1][0].status in CUT_SHORT:
+                break
+        result, bilevel = min(runs, key=lambda found: found[0].objective)
         if stage.real:
-            prelude.results.append(result)
+            prelude.results += [found for found, _ in runs]
         else:
-            prelude.details[f"{stage.name}_evaluations"] = result.n_evaluations
+            count = sum(found.n_evaluations for found, _ in runs)
+            prelude.details[f"{stage.name}_evaluations"] = count
         found = bilevel.space.params(np.array(result.theta))
         if stage.easy is not None:
             found = _easiest(result, found, *stage.easy)
         prelude.values = {**(prelude.values or values[0]), **found}
         values = [prelude.values]
         prelude.coefficients = _coefficients(bilevel, stage.index, n_rows)
-        if result.status is Status.INTERRUPTED:
+        if runs[-1][0].status is Status.INTERRUPTED:
             prelude.interrupted = True
             break
     return prelude

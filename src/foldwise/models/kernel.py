@@ -13,7 +13,7 @@ from foldwise.estimators import KernelSVC, KernelSVR, SemiparametricSVR
 from foldwise.estimators.encoding import encode_class_weight
 from foldwise.estimators.kernel import as_kernel
 from foldwise.kernels import RBF, Kernel, Linear, Polynomial, Precomputed, Sum
-from foldwise.losses import EpsilonInsensitive, Hinge, Squared
+from foldwise.losses import EpsilonInsensitive, Hinge, Loss, Squared
 from foldwise.models.tunable import Tunable
 from foldwise.problems.assemble import Role
 from foldwise.problems.assemble_kernel import KernelModel, kernel_slots
@@ -103,6 +103,10 @@ def kernel_start(
     return values, points
 
 
+def _is_curved_hinge(loss: Loss, kernel: Kernel) -> bool:
+    return isinstance(loss, Hinge) and not isinstance(kernel, Linear)
+
+
 def _ours(task: str) -> Callable[[Any, str, Any], Tunable]:
     def build(last, prefix, steps) -> Tunable:
         kernel = as_kernel(last.kernel)
@@ -112,7 +116,11 @@ def _ours(task: str) -> Callable[[Any, str, Any], Tunable]:
         default = names if "kernel__weights" not in own else tuple(n for n in names if n != "C")
         if task == "classification":
             names = (*names, "class_weight")
-        return Tunable(last, prefix, steps, task, last._model, names, default, {"C": -1.0}, kernel=kernel)
+        curved = _is_curved_hinge(loss, kernel)
+        power = {"C": -1.0}
+        return Tunable(
+            last, prefix, steps, task, last._model, names, default, power, kernel=kernel, curved_hinge=curved
+        )
 
     return build
 
@@ -157,7 +165,8 @@ def _sk_machine(
         )
 
     power = {c_name: -1.0 if c_name == "C" else 1.0}
-    return Tunable(last, prefix, steps, task, build, (*roles, *own), default, power)
+    curved = _is_curved_hinge(loss, kernel)
+    return Tunable(last, prefix, steps, task, build, (*roles, *own), default, power, curved_hinge=curved)
 
 
 def _svc(last, prefix, steps) -> Tunable:

@@ -11,6 +11,8 @@ from sklearn.base import BaseEstimator, clone
 from sklearn.pipeline import Pipeline
 from sklearn.preprocessing import StandardScaler
 
+from foldwise.losses import Logistic, Loss, ModifiedHuber, Squared
+
 __all__ = ["Tunable"]
 
 
@@ -28,6 +30,7 @@ class Tunable:
     default : names tuned when the user gives no space
     kernel : the Kernel whose parameters are named ``kernel__...``, if any
     refit_power : how a parameter scales when the final model sees ``f`` times the rows: multiplied by ``f^power``
+    curved_hinge : whether it is trained with the hinge itself through a kernel that is not linear
     """
 
     estimator: BaseEstimator
@@ -40,6 +43,13 @@ class Tunable:
     refit_power: Mapping[str, float] = field(default_factory=dict)
     min_classes_error: str | None = None
     kernel: Any = None
+    curved_hinge: bool = False
+
+    def criterion(self) -> Loss:
+        """What a search minimises when the user names nothing; docs/criteria.md has the evidence."""
+        if self.task == "regression":
+            return Squared()
+        return ModifiedHuber() if self.curved_hinge else Logistic(s=2.0)
 
     def standardize(self) -> tuple[bool, bool] | str | None:
         """How the earlier steps act: None (there are none), a StandardScaler's two flags, or "general"."""
