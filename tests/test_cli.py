@@ -834,3 +834,19 @@ def test_one_program_from_the_command_line(task, criterion, tmp_path):
     assert json.loads(result.read_text())["criterion"] == criterion
     assert "--model box" in fail(*fit)
     assert "--model box" in fail(*fit, "--model", "ard")
+
+
+def test_families_are_compared_by_one_criterion(tmp_path):
+    """Alone, the kernel machine with the hinge itself has a criterion of its own."""
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(60, 2))
+    path, result = tmp_path / "data.csv", tmp_path / "result.json"
+    write_table(path, ["a", "b", "y"], [*X.T, np.where(np.sum(X**2, axis=1) > 1.4, "out", "in")])
+    fit = ["fit", path, "--target", "y", "--cv", 3, "--loss", "hinge", "--json", result, "--quiet"]
+    run(*fit)
+    both = json.loads(result.read_text())
+    assert both["model"] == "rbf"
+    assert both["criterion"] == "logistic"
+    assert set(both["tried"]) == {"linear", "rbf"}
+    run(*fit, "--model", "rbf")
+    assert json.loads(result.read_text())["criterion"] == "modified_huber"

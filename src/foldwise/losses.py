@@ -45,6 +45,7 @@ __all__ = [
     "Squared",
     "SquaredEpsilonInsensitive",
     "SquaredHinge",
+    "criterion_name",
     "get_criterion",
     "get_loss",
 ]
@@ -534,3 +535,13 @@ def get_criterion(spec: str | Loss) -> Loss:
     Squared()
     """
     return _get(spec, CRITERIA, "criterion")
+
+
+def criterion_name(criterion: Loss) -> str:
+    """The name that :func:`get_criterion` knows it by; of another class, the class's own.
+
+    >>> criterion_name(ModifiedHuber())
+    'modified_huber'
+    """
+    names = {kind: name for name, kind in CRITERIA.items()}
+    return names.get(type(criterion), type(criterion).__name__)

@@ -271,7 +271,7 @@ def _run(rows: Data, family: str, settings: Settings, label: str, shares: int) -
         steps,
         bounds,
         method=settings.method,
-        criterion=criterion_for(settings.method, family, rows.task, settings.loss),
+        criterion=criterion_for(settings.method, family, rows.task, settings.loss, shares),
         cv=folds(rows.task, settings.cv, settings.seed),
         max_time=budget,
         callbacks=() if progress is None else (progress,),
@@ -321,6 +321,7 @@ def summarize(rows: Data, fitted: Fitted, settings: Settings) -> dict[str, Any]:
     from sklearn.base import clone
     from sklearn.model_selection import cross_val_score
 
+    from foldwise.losses import criterion_name
     from foldwise.version import __version__
 
     search, result, table = fitted.search, fitted.search.result_, rows.table
@@ -343,7 +344,7 @@ def summarize(rows: Data, fitted: Fitted, settings: Settings) -> dict[str, Any]:
         "message": result.message,
         "params": _params(fitted),
         "at_bound": {_entry_name(name, table): side for name, side in result.at_bound.items()},
-        "criterion": type(search.criterion_).__name__.lower(),
+        "criterion": criterion_name(search.criterion_),
         "cv_start": result.objective_start,
         "cv_end": result.objective,
         "cv_error": rows.error(float(scores.mean())),

@@ -155,10 +155,17 @@ def pipeline(before: Any, family: str, task: str, loss: str | None, basis: Seque
     return make_pipeline(clone(before), model)
 
 
-def criterion_for(method: str, family: str, task: str, loss: str | None) -> str:
-    """The criterion of the search: its own choice, but for the methods that know one kind only."""
+def criterion_for(method: str, family: str, task: str, loss: str | None, families: int) -> Any:
+    """The criterion of the search: its own choice, but for methods that know one kind only.
+
+    Several families are compared by their criterion, so it must be the same for all.
+    """
     if method not in ("mpec", "slams"):
-        return "auto"
+        if families == 1 or task == "regression":
+            return "auto"
+        from foldwise.losses import Logistic
+
+        return Logistic(s=2.0)
     exact = "epsilon_insensitive" if task == "regression" else "hinge"
     if not (family == "box" and loss is None) and not (family in ("linear", "box") and loss == exact):
         raise InputError(
