@@ -295,13 +295,16 @@ class _ArdPairs:
 
 
 def _ard_apply(K: Array, X: Array, X2: Array, U: Array, U2: Array, gamma: Array, A: Array) -> Array:
-    """``-gamma_d sum_j K_ij (x_id - u_jd)^2 A_jm`` for all ``d`` by three products with ``K``."""
-    KA = K @ A
-    out = np.empty((len(gamma), len(K), A.shape[1]))
+    """``-gamma_d sum_j K_ij (x_id - u_jd)^2 A_jm`` for all ``d`` by one product with the rows where ``A`` is not 0."""
+    d = len(gamma)
+    out = np.empty((d, len(K), A.shape[1]))
     for m in range(A.shape[1]):
-        a = A[:, m : m + 1]
-        block = X2 * KA[:, m : m + 1] - 2.0 * X * (K @ (U * a)) + K @ (U2 * a)
-        out[:, :, m] = (-gamma * block).T
+        used: Any = np.flatnonzero(A[:, m])
+        if len(used) > 0.7 * len(A):
+            used = slice(None)
+        a = A[used, m][:, None]
+        C = K[:, used] @ np.hstack([U[used] * a, U2[used] * a, a])
+        out[:, :, m] = (-gamma * (X2 * C[:, 2 * d :] - 2.0 * X * C[:, :d] + C[:, d : 2 * d])).T
     return out
 
 
