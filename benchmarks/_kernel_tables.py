@@ -6,7 +6,7 @@ from typing import Any
 
 import _tables
 import numpy as np
-from _kernel_suites import DROP_IN, DROP_IN_TUBE
+from _kernel_suites import DROP_IN, DROP_IN_TUBE, EXACT
 from _measure import median
 from _suites import CROSS_VALIDATION, OURS
 from _tables import Measurement, Rows
@@ -45,20 +45,20 @@ def show(console: Console, measurements: list[Measurement]) -> None:
 
 
 def ratios(part: list[Measurement]) -> Rows:
-    """How many times slower each peer is than ours and than the drop-in."""
-    mine = (OURS, DROP_IN, DROP_IN_TUBE)
+    """How many times slower each peer is than ours, the drop-in, and ours without landmarks."""
+    mine = (OURS, DROP_IN, DROP_IN_TUBE, EXACT)
     peers = [m for m in dict.fromkeys(m["method"] for m in part) if m not in (*mine, CROSS_VALIDATION)]
-    header = ["data", "ours s", "drop-in s", "ours in CVs"]
-    header += [f"{peer} / {name}" for peer in peers for name in ("ours", "drop-in")]
+    bases = {"ours": OURS, "drop-in": DROP_IN, "no landmarks": EXACT}
+    header = ["data", *(f"{name} s" for name in bases), "ours in CVs"]
+    header += [f"{peer} / {name}" for peer in peers for name in bases]
     rows = []
     for case, methods in _tables._cases(part).items():
-        own, drop_in = methods.get(OURS, {}), methods.get(DROP_IN, {})
-        unit = methods.get(CROSS_VALIDATION, {})
-        cells = [median(m["seconds"] for m in seeds.values()) for seeds in (own, drop_in)]
-        cells.append(_tables._ratio(own, unit, "seconds"))
+        own = [methods.get(method, {}) for method in bases.values()]
+        cells = [median(m["seconds"] for m in seeds.values()) for seeds in own]
+        cells.append(_tables._ratio(own[0], methods.get(CROSS_VALIDATION, {}), "seconds"))
         for peer in peers:
             seeds = methods.get(peer, {})
-            cells += [_tables._ratio(seeds, base, "seconds") for base in (own, drop_in)]
+            cells += [_tables._ratio(seeds, base, "seconds") for base in own]
         rows.append([case, *map(_tables._number, cells)])
     return "seconds, and how many times slower each peer is", header, rows
 
