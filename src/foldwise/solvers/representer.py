@@ -131,7 +131,7 @@ class RepresenterNewton:
         """Changes ``(d_alpha, d_b)`` of the Newton steps of the live tasks.
 
         With ``r = alpha + c l'(z)`` and ``d_alpha = -r - D dz`` the decisions change by ``dz = K d_alpha + d_b``, and
-        ``alpha + d_alpha`` sums to zero. ``fresh``: ``Z`` is not ``K alpha + b``; their difference is added.
+        ``alpha + d_alpha`` sums to zero. ``fresh``: ``alpha`` is zero and ``Z`` not ``K alpha + b``.
         ``secant``: which tasks (or all, or none) take the curvature of :meth:`_Terms.bends` for far targets.
         """
         bends, c = terms.bends(state.Z[live], live, secant), terms.c[live]
@@ -139,7 +139,7 @@ class RepresenterNewton:
         r = state.alpha[live] + slopes
         reach = -gram.product(r)
         if fresh:
-            reach += gram.product(state.alpha[live]) + state.b[live][:, None] - state.Z[live]
+            reach += state.b[live][:, None] - state.Z[live]
         out, shift = -r, np.zeros(len(live))
         for i, m in enumerate(live):
             rows = np.flatnonzero(bends[i])
