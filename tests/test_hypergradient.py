@@ -13,9 +13,6 @@ from foldwise.losses import (
     Hinge,
     Huber,
     Logistic,
-    ModifiedHuber,
-    ModifiedLogHinge,
-    QuarticHinge,
     SmoothMisclassification,
     Squared,
     SquaredEpsilonInsensitive,
@@ -24,19 +21,15 @@ from foldwise.losses import (
 from foldwise.penalties import Quadratic
 from foldwise.problems.linear import LinearProblem
 from foldwise.space import Lin, Log
-from foldwise.testing import check_hypergradient, check_hyperhessian, relative_error, small_bilevel
+from foldwise.testing import (
+    SMOOTH_LOSSES,
+    check_hypergradient,
+    check_hyperhessian,
+    relative_error,
+    small_bilevel,
+)
 
-LOSSES = [
-    SquaredEpsilonInsensitive(),
-    Squared(),
-    Huber(),
-    SquaredHinge(),
-    ModifiedHuber(),
-    Logistic(),
-    ModifiedLogHinge(5.0),
-    QuarticHinge(0.5),
-]
-TWICE = [loss for loss in LOSSES if not loss.kinks(np.zeros(1), np.ones(1))]
+TWICE = [loss for loss in SMOOTH_LOSSES if not loss.kinks(np.zeros(1), np.ones(1))]
 C = Log(1e-4, 1e2)
 TUNES = {
     "C": {"C": C},
@@ -88,7 +81,7 @@ def cases(losses, smooth_criteria=False):
     ]
 
 
-@pytest.mark.parametrize(("loss", "criterion", "tune"), cases(LOSSES))
+@pytest.mark.parametrize(("loss", "criterion", "tune"), cases(SMOOTH_LOSSES))
 def test_gradient(loss, criterion, tune):
     check_hypergradient(*small_bilevel(loss, criterion, tune))
 

@@ -15,10 +15,7 @@ from foldwise.kernels import RBF, AdditiveChi2, ExpChi2, Linear, Polynomial, Sum
 from foldwise.losses import (
     CRITERIA,
     Hinge,
-    Huber,
     Logistic,
-    ModifiedHuber,
-    ModifiedLogHinge,
     QuarticHinge,
     Squared,
     SquaredEpsilonInsensitive,
@@ -30,18 +27,8 @@ from foldwise.problems.gram import ActiveSystem
 from foldwise.solvers.newton import Newton
 from foldwise.solvers.representer import RepresenterNewton
 from foldwise.space import Lin, Log
-from foldwise.testing import check_hypergradient, relative_error, small_kernel_bilevel
+from foldwise.testing import SMOOTH_LOSSES, check_hypergradient, relative_error, small_kernel_bilevel
 
-LOSSES = [
-    SquaredEpsilonInsensitive(),
-    Squared(),
-    Huber(),
-    SquaredHinge(),
-    ModifiedHuber(),
-    Logistic(),
-    ModifiedLogHinge(5.0),
-    QuarticHinge(0.5),
-]
 KERNELS = {
     "linear": Linear(),
     "rbf": RBF(0.4),
@@ -76,7 +63,7 @@ def criteria(loss):
     return [kind() for kind in fits if loss.task == "classification" or kind.task == "regression"]
 
 
-COMBINATIONS = [(loss, criterion) for loss in LOSSES for criterion in criteria(loss)]
+COMBINATIONS = [(loss, criterion) for loss in SMOOTH_LOSSES for criterion in criteria(loss)]
 
 
 # Derivatives.
@@ -163,7 +150,7 @@ def moves(bilevel, theta, h=1e-5):
 
 @pytest.mark.parametrize("intercept", [True, False], ids=["", "no intercept"])
 @pytest.mark.parametrize("kernel", KERNELS.values(), ids=KERNELS)
-@pytest.mark.parametrize("loss", LOSSES, ids=repr)
+@pytest.mark.parametrize("loss", SMOOTH_LOSSES, ids=repr)
 def test_sensitivities(loss, kernel, intercept):
     bilevel, theta = program(loss, Squared(), kernel, n=24, intercept=intercept)
     point = bilevel.evaluate(theta).points[0]
@@ -218,7 +205,7 @@ def test_all_rows_as_landmarks_are_the_kernel_itself():
 
 
 @pytest.mark.parametrize("intercept", [True, False], ids=["", "no intercept"])
-@pytest.mark.parametrize("loss", LOSSES, ids=repr)
+@pytest.mark.parametrize("loss", SMOOTH_LOSSES, ids=repr)
 def test_a_linear_kernel_is_the_linear_model(loss, intercept):
     rng = np.random.default_rng(0)
     X = rng.normal(size=(40, 3)) + [0.3, 0.0, -0.5]
@@ -294,7 +281,7 @@ def test_solutions_of_quadratic_programs(loss, kernel, intercept):
 
 
 @pytest.mark.parametrize("intercept", [True, False], ids=["", "no intercept"])
-@pytest.mark.parametrize("loss", LOSSES, ids=repr)
+@pytest.mark.parametrize("loss", SMOOTH_LOSSES, ids=repr)
 def test_a_general_minimiser_finds_nothing_better(loss, intercept):
     bilevel, theta = program(loss, Squared(), RBF(0.8), n=12, n_splits=2, intercept=intercept)
     problem, point = bilevel.problems[0], bilevel.evaluate(theta).points[0]
@@ -313,7 +300,7 @@ def test_a_general_minimiser_finds_nothing_better(loss, intercept):
         assert ours[m] < 0.99 * objective(np.zeros(len(train) + 1))
 
 
-@pytest.mark.parametrize("loss", LOSSES, ids=repr)
+@pytest.mark.parametrize("loss", SMOOTH_LOSSES, ids=repr)
 def test_conditions_of_optimality(loss):
     bilevel, theta = program(loss, Squared(), KERNELS["sum"])
     problem, point = bilevel.problems[0], bilevel.evaluate(theta).points[0]

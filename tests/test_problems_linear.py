@@ -11,11 +11,7 @@ from foldwise.bilevel import Bilevel
 from foldwise.design import Design
 from foldwise.losses import (
     Hinge,
-    Huber,
     Logistic,
-    ModifiedHuber,
-    ModifiedLogHinge,
-    QuarticHinge,
     Squared,
     SquaredEpsilonInsensitive,
     SquaredHinge,
@@ -28,19 +24,9 @@ from foldwise.problems.linear import LinearProblem
 from foldwise.problems.parameters import Binding, ParameterMap
 from foldwise.solvers.newton import Newton
 from foldwise.space import Lin, Log, Space
-from foldwise.testing import check_problem, relative_error, small_bilevel
+from foldwise.testing import SMOOTH_LOSSES, check_problem, relative_error, small_bilevel
 
-LOSSES = [
-    SquaredEpsilonInsensitive(),
-    Squared(),
-    Huber(),
-    SquaredHinge(),
-    ModifiedHuber(),
-    Logistic(),
-    ModifiedLogHinge(5.0),
-    QuarticHinge(0.5),
-]
-PIECEWISE = [loss for loss in LOSSES if loss.piecewise_quadratic]
+PIECEWISE = [loss for loss in SMOOTH_LOSSES if loss.piecewise_quadratic]
 PROGRAMS = {
     "dense": {},
     "sparse": {"sparse": True},
@@ -66,7 +52,7 @@ def grouped(loss, **options):
 
 
 @pytest.mark.parametrize("options", PROGRAMS.values(), ids=PROGRAMS)
-@pytest.mark.parametrize("loss", LOSSES, ids=repr)
+@pytest.mark.parametrize("loss", SMOOTH_LOSSES, ids=repr)
 def test_contract(loss, options):
     _, problem, theta = grouped(loss, **options)
     check_problem(problem, theta)
@@ -88,7 +74,7 @@ def curvatures(problem):
 
 
 @pytest.mark.parametrize("options", SIMPLE.values(), ids=SIMPLE)
-@pytest.mark.parametrize("loss", LOSSES, ids=repr)
+@pytest.mark.parametrize("loss", SMOOTH_LOSSES, ids=repr)
 def test_every_curvature_gives_the_same(loss, options):
     _, problem, theta = grouped(loss, **options)
     U = np.random.default_rng(0).normal(size=problem.start().shape)
@@ -121,7 +107,7 @@ def test_every_curvature_gives_the_same(loss, options):
             assert relative_error(value, wanted[key]) < 1e-8, f"{name}: {key}"
 
 
-@pytest.mark.parametrize("loss", LOSSES, ids=repr)
+@pytest.mark.parametrize("loss", SMOOTH_LOSSES, ids=repr)
 def test_every_curvature_leads_to_the_same_solution_and_gradient(loss):
     answers = []
     bilevel, problem, theta = grouped(loss, sample_weight=True)
@@ -244,7 +230,7 @@ def data(loss, n=90, d=4, seed=0):
 
 
 @pytest.mark.parametrize("weighted", [False, True], ids=["", "weights"])
-@pytest.mark.parametrize("loss", LOSSES, ids=repr)
+@pytest.mark.parametrize("loss", SMOOTH_LOSSES, ids=repr)
 def test_a_partition_equals_the_same_splits_without_its_shortcuts(loss, weighted):
     X, y = data(loss)
     weight = np.random.default_rng(1).uniform(0.2, 3.0, len(y)) if weighted else None
@@ -264,7 +250,7 @@ def test_a_partition_equals_the_same_splits_without_its_shortcuts(loss, weighted
         assert relative_error(b.hessian, a.hessian) < 1e-6
 
 
-@pytest.mark.parametrize("loss", LOSSES, ids=repr)
+@pytest.mark.parametrize("loss", SMOOTH_LOSSES, ids=repr)
 def test_folds_are_what_one_would_train_by_hand(loss):
     """Each task equals a problem built from its own rows alone, and the criterion the mean over folds."""
     X, y = data(loss)
@@ -285,7 +271,7 @@ def test_folds_are_what_one_would_train_by_hand(loss):
     assert relative_error(evaluation.task_objectives, errors) < 1e-8
 
 
-@pytest.mark.parametrize("loss", LOSSES, ids=repr)
+@pytest.mark.parametrize("loss", SMOOTH_LOSSES, ids=repr)
 def test_standardisation_inside_folds_is_a_scale_of_the_penalty(loss):
     X, y = data(loss)
     splits = list(KFold(3, shuffle=True, random_state=1).split(X))

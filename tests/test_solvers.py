@@ -15,8 +15,6 @@ from foldwise.design import Design
 from foldwise.losses import (
     Huber,
     Logistic,
-    ModifiedHuber,
-    ModifiedLogHinge,
     QuarticHinge,
     Squared,
     SquaredEpsilonInsensitive,
@@ -29,23 +27,13 @@ from foldwise.problems.parameters import ParameterMap
 from foldwise.solvers.fista import Fista
 from foldwise.solvers.newton import Newton
 from foldwise.space import Lin, Log, Space
-from foldwise.testing import check_solver, relative_error, small_bilevel
+from foldwise.testing import SMOOTH_LOSSES, check_solver, relative_error, small_bilevel
 
-LOSSES = [
-    SquaredEpsilonInsensitive(),
-    Squared(),
-    Huber(),
-    SquaredHinge(),
-    ModifiedHuber(),
-    Logistic(),
-    ModifiedLogHinge(5.0),
-    QuarticHinge(0.5),
-]
 NO_THETA = np.zeros(0)
 
 
 @pytest.mark.parametrize("seed", range(3))
-@pytest.mark.parametrize("loss", LOSSES, ids=repr)
+@pytest.mark.parametrize("loss", SMOOTH_LOSSES, ids=repr)
 @pytest.mark.parametrize("solver", [Newton(), Fista()], ids=lambda s: type(s).__name__)
 def test_contract(solver, loss, seed):
     check_solver(solver, losses=[loss], seed=seed)
@@ -270,7 +258,7 @@ def test_against_an_independent_qp_solver(loss, C, seed):
 
 
 @pytest.mark.parametrize("options", [{}, {"sparse": True}, {"overlap": True, "n_targets": 2}], ids=str)
-@pytest.mark.parametrize("loss", LOSSES, ids=repr)
+@pytest.mark.parametrize("loss", SMOOTH_LOSSES, ids=repr)
 def test_newton_and_fista_agree(loss, options):
     tune = {"C": Log(1e-4, 1e2, per="group"), "lam": Log(1e-3, 1e3, per="feature")}
     if "epsilon" in loss.tunable:
@@ -304,7 +292,7 @@ def test_fista_leaves_finished_tasks_alone(loss, seed, C):
     assert problem.row_residual(point).max() <= 1.001e-9
 
 
-@pytest.mark.parametrize("loss", LOSSES, ids=repr)
+@pytest.mark.parametrize("loss", SMOOTH_LOSSES, ids=repr)
 def test_dense_and_csr_agree(loss):
     dense, theta = small_bilevel(loss, Squared(), sparse=True, seed=2)
     csr = dense.problems[0]
@@ -321,7 +309,7 @@ def test_dense_and_csr_agree(loss):
 # Hard cases.
 
 
-@pytest.mark.parametrize("loss", LOSSES, ids=repr)
+@pytest.mark.parametrize("loss", SMOOTH_LOSSES, ids=repr)
 def test_fewer_rows_than_columns_and_a_weak_penalty(loss):
     X, y = data(loss, n=30, d=60)
     coef, bias, value = solve(X, y, loss, C=1e4, solver=Newton(tol=1e-9))
@@ -340,7 +328,7 @@ def test_too_few_steps_are_reported():
 
 
 def test_newton_takes_a_handful_of_steps_and_none_from_its_solution():
-    for loss in LOSSES:
+    for loss in SMOOTH_LOSSES:
         bilevel, theta = small_bilevel(loss, Squared())
         problem = bilevel.problems[0]
         point = Newton().solve(problem, theta, problem.start())

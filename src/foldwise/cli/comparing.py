@@ -5,12 +5,25 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Annotated, Any
 
-import typer
-
 from foldwise.cli.app import Debug, InputError, app, option, reported, say, writable, write_json
 from foldwise.cli.data import load
 from foldwise.cli.fitting import Settings, select, summarize
 from foldwise.cli.models import families
+from foldwise.cli.options import (
+    Categorical,
+    DataFile,
+    Drop,
+    Format,
+    LossName,
+    MaxCategories,
+    Method,
+    Model,
+    Quiet,
+    Seed,
+    Target,
+    Task,
+    TestFile,
+)
 from foldwise.cli.rivals import RIVALS
 from foldwise.cli.showing import print_comparison
 
@@ -21,24 +34,12 @@ SCHEMA = "foldwise-compare-1"
 
 @app.command()
 def compare(
-    data: Annotated[
-        Path, typer.Argument(help="CSV, TSV, Parquet or svmlight file, plain or gzip.", metavar="DATA")
-    ],
-    target: Annotated[
-        str | None, option(help="Target column (svmlight: not needed).", metavar="NAME")
-    ] = None,
-    task: Annotated[
-        str, option(help="regression, classification, or auto: by the target.", metavar="T")
-    ] = "auto",
-    model: Annotated[
-        str, option(help="linear, box, rbf, ard, semiparametric, or auto: linear or rbf by CV.", metavar="M")
-    ] = "auto",
-    loss: Annotated[
-        str | None, option(help="Training loss; the model's own by default.", metavar="L")
-    ] = None,
-    method: Annotated[
-        str, option(help="Of ours: auto, newton, lbfgsb, bfgs, rprop, ...", metavar="M")
-    ] = "auto",
+    data: DataFile,
+    target: Target = None,
+    task: Task = "auto",
+    model: Model = "auto",
+    loss: LossName = None,
+    method: Method = "auto",
     against: Annotated[
         list[str] | None,
         option(help="grid, random, optuna; repeatable, by default all there are.", metavar="NAME"),
@@ -46,21 +47,17 @@ def compare(
     trials: Annotated[int, option(help="Points of random search and Optuna; 50.", metavar="N")] = 50,
     cv: Annotated[int, option(help="Folds, the same for all; 5 by default.", metavar="K")] = 5,
     test_size: Annotated[float, option(help="Share of rows for the test; 0.25, or 0.", metavar="S")] = 0.25,
-    test: Annotated[Path | None, option(help="Test rows from this file instead.", metavar="FILE")] = None,
-    drop: Annotated[list[str] | None, option(help="Column to ignore; repeatable.", metavar="NAME")] = None,
-    categorical: Annotated[
-        list[str] | None, option(help="Column of categories, though of numbers; repeatable.", metavar="NAME")
-    ] = None,
-    max_categories: Annotated[int, option(help="Most categories of a text column; 50.", metavar="N")] = 50,
-    format: Annotated[
-        str, option(help="csv, tsv, parquet, svmlight; auto: by the file's name.", metavar="F")
-    ] = "auto",
+    test: TestFile = None,
+    drop: Drop = None,
+    categorical: Categorical = None,
+    max_categories: MaxCategories = 50,
+    format: Format = "auto",
     json_out: Annotated[
         Path | None,
         option("--json", help="Write the table here as JSON; - for standard output.", metavar="FILE"),
     ] = None,
-    seed: Annotated[int, option(help="Seed of split, folds and searches; 0.", metavar="N")] = 0,
-    quiet: Annotated[bool, option("--quiet", "-q", help="No progress and no table.")] = False,
+    seed: Seed = 0,
+    quiet: Quiet = False,
     debug: Debug = False,
 ) -> None:
     """Run ours and other searches on the same folds and print one table.

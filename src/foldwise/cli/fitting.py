@@ -11,8 +11,6 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Annotated, Any
 
-import typer
-
 from foldwise.cli.app import Debug, InputError, app, option, reported, say, writable, write_json
 from foldwise.cli.data import Data, load, nested_splits
 from foldwise.cli.models import (
@@ -25,6 +23,21 @@ from foldwise.cli.models import (
     output_names,
     parse_space,
     pipeline,
+)
+from foldwise.cli.options import (
+    Categorical,
+    DataFile,
+    Drop,
+    Format,
+    LossName,
+    MaxCategories,
+    Method,
+    Model,
+    Quiet,
+    Seed,
+    Target,
+    Task,
+    TestFile,
 )
 from foldwise.cli.showing import print_summary
 
@@ -65,28 +78,12 @@ class Fitted:
 
 @app.command()
 def fit(
-    data: Annotated[
-        Path, typer.Argument(help="CSV, TSV, Parquet or svmlight file, plain or gzip.", metavar="DATA")
-    ],
-    target: Annotated[
-        str | None, option(help="Target column (svmlight: not needed).", metavar="NAME")
-    ] = None,
-    task: Annotated[
-        str, option(help="regression, classification, or auto: by the target.", metavar="T")
-    ] = "auto",
-    model: Annotated[
-        str,
-        option(help="linear, box, rbf, ard, semiparametric, or auto: linear or rbf by CV.", metavar="M"),
-    ] = "auto",
-    loss: Annotated[
-        str | None, option(help="Training loss; the model's own by default.", metavar="L")
-    ] = None,
-    method: Annotated[
-        str,
-        option(
-            help="auto, newton, lbfgsb, bfgs, rprop, pbp, bundle, mpec, slams, grid, random.", metavar="M"
-        ),
-    ] = "auto",
+    data: DataFile,
+    target: Target = None,
+    task: Task = "auto",
+    model: Model = "auto",
+    loss: LossName = None,
+    method: Method = "auto",
     space: Annotated[
         list[str] | None,
         option(help="Bounds: C=1e-3:1e3, lam=0.1:9:log:feature; repeatable.", metavar="N=LO:HI"),
@@ -98,18 +95,14 @@ def fit(
     test_size: Annotated[
         float | None, option(help="Share of rows held out for the test; 0.25, or 0 for none.", metavar="S")
     ] = None,
-    test: Annotated[Path | None, option(help="Test rows from this file instead.", metavar="FILE")] = None,
+    test: TestFile = None,
     nested: Annotated[
         int | None, option(help="Test by K outer folds, each with a search of its own.", metavar="K")
     ] = None,
-    drop: Annotated[list[str] | None, option(help="Column to ignore; repeatable.", metavar="NAME")] = None,
-    categorical: Annotated[
-        list[str] | None, option(help="Column of categories, though of numbers; repeatable.", metavar="NAME")
-    ] = None,
-    max_categories: Annotated[int, option(help="Most categories of a text column; 50.", metavar="N")] = 50,
-    format: Annotated[
-        str, option(help="csv, tsv, parquet, svmlight; auto: by the file's name.", metavar="F")
-    ] = "auto",
+    drop: Drop = None,
+    categorical: Categorical = None,
+    max_categories: MaxCategories = 50,
+    format: Format = "auto",
     compare: Annotated[bool, option("--compare", help="Also run scikit-learn's GridSearchCV.")] = False,
     out: Annotated[
         Path | None, option(help="Save the fitted model here (needs skops).", metavar="FILE")
@@ -124,8 +117,8 @@ def fit(
     ] = None,
     resume: Annotated[bool, option("--resume", help="Go on from the checkpoint if there is one.")] = False,
     max_time: Annotated[float | None, option(help="Seconds for the search.", metavar="S")] = None,
-    seed: Annotated[int, option(help="Seed of split, folds and search; 0.", metavar="N")] = 0,
-    quiet: Annotated[bool, option("--quiet", "-q", help="No progress and no table.")] = False,
+    seed: Seed = 0,
+    quiet: Quiet = False,
     verbose: Annotated[
         bool, option("--verbose", "-v", help="A line for every evaluation, and details.")
     ] = False,

@@ -14,11 +14,12 @@ negligible: a zero derivative never passes for a right one.
 from foldwise.testing.comparison import relative_error
 from foldwise.testing.derivatives import check_hypergradient, check_hyperhessian, check_problem
 from foldwise.testing.kernels import check_kernel, small_kernel_bilevel
-from foldwise.testing.losses import check_loss
+from foldwise.testing.losses import SMOOTH_LOSSES, check_loss
 from foldwise.testing.methods import check_optimizer, check_solver
 from foldwise.testing.programs import small_bilevel
 
 __all__ = [
+    "SMOOTH_LOSSES",
     "check_hypergradient",
     "check_hyperhessian",
     "check_kernel",

@@ -6,11 +6,33 @@ from typing import Any
 
 import numpy as np
 
-from foldwise.losses import NONE, Loss
+from foldwise.losses import (
+    NONE,
+    Huber,
+    Logistic,
+    Loss,
+    ModifiedHuber,
+    ModifiedLogHinge,
+    QuarticHinge,
+    Squared,
+    SquaredEpsilonInsensitive,
+    SquaredHinge,
+)
 from foldwise.testing.comparison import close, require
 
-__all__ = ["check_loss", "distances"]
+__all__ = ["SMOOTH_LOSSES", "check_loss", "distances"]
 
+SMOOTH_LOSSES = (
+    SquaredEpsilonInsensitive(),
+    Squared(),
+    Huber(),
+    SquaredHinge(),
+    ModifiedHuber(),
+    Logistic(),
+    ModifiedLogHinge(5.0),
+    QuarticHinge(0.5),
+)
+"""Every loss that trains a smooth machine, soft enough for differences of its derivatives."""
 TUBE = 0.35
 """Tube width at which losses with a tunable epsilon are checked, besides their own."""
 
