@@ -1,9 +1,14 @@
-"""What estimators and searches share: callbacks, classes and groups as codes."""
+"""What estimators and searches share: callbacks, classes and groups as codes, the rows of a fit."""
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 from sklearn.utils.multiclass import check_classification_targets
+from sklearn.utils.validation import _check_sample_weight
+
+from foldwise.problems.assemble import Rows
 
 try:  # scikit-learn 1.9 brought callbacks
     from sklearn.callback import CallbackSupportMixin, with_callbacks
@@ -23,8 +28,24 @@ __all__ = [
     "encode_class_weight",
     "encode_classes",
     "encode_groups",
+    "fitted_rows",
     "with_callbacks",
 ]
+
+
+def fitted_rows(estimator: Any, X, y, sample_weight, sample_groups) -> Rows:
+    """The rows that an estimator is fitted to; sets its ``group_labels_`` and, of a classifier, ``classes_``."""
+    if hasattr(estimator, "_init_callback_context"):
+        estimator._init_callback_context()
+    weight = None
+    if sample_weight is not None:
+        weight = _check_sample_weight(sample_weight, X, ensure_non_negative=True)
+    group, estimator.group_labels_ = encode_groups(sample_groups, len(y))
+    if estimator._task == "regression":
+        return Rows(y[None].astype(float), weight, group, estimator.group_labels_)
+    estimator.classes_, Y, codes = encode_classes(y)
+    check_class_mass(estimator.classes_, codes, weight)
+    return Rows(Y, weight, group, estimator.group_labels_, codes, estimator.classes_.tolist())
 
 
 def encode_groups(sample_groups, n: int) -> tuple[np.ndarray | None, list]:

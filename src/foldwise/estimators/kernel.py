@@ -8,14 +8,12 @@ from typing import Any
 import numpy as np
 from sklearn.base import BaseEstimator, ClassifierMixin, RegressorMixin
 from sklearn.exceptions import ConvergenceWarning
-from sklearn.utils.validation import _check_sample_weight, check_is_fitted, validate_data
+from sklearn.utils.validation import check_is_fitted, validate_data
 
 from foldwise.estimators.encoding import (
     CallbackSupportMixin,
-    check_class_mass,
     encode_class_weight,
-    encode_classes,
-    encode_groups,
+    fitted_rows,
     with_callbacks,
 )
 from foldwise.kernels import RBF, Kernel, Linear, Polynomial, Precomputed
@@ -257,16 +255,8 @@ class KernelSVR(RegressorMixin, _Kernel):
     def fit(self, X, y, sample_weight=None, sample_groups=None):
         """Train on ``X`` (n, d) and targets ``y`` (n,)."""
         X, y = validate_data(self, X, y, dtype=float, y_numeric=True)
-        if hasattr(self, "_init_callback_context"):
-            self._init_callback_context()
-        weight = (
-            None
-            if sample_weight is None
-            else _check_sample_weight(sample_weight, X, ensure_non_negative=True)
-        )
-        group, self.group_labels_ = encode_groups(sample_groups, len(y))
+        rows = fitted_rows(self, X, y, sample_weight, sample_groups)
         self._variance = X.var(axis=0)
-        rows = Rows(y[None].astype(float), weight, group, self.group_labels_)
         self._solve(self._model(None, X.shape[1]), X, rows)
         return self
 
@@ -348,18 +338,8 @@ class KernelSVC(ClassifierMixin, _Kernel):
     def fit(self, X, y, sample_weight=None, sample_groups=None):
         """Train on ``X`` (n, d) and class labels ``y`` (n,)."""
         X, y = validate_data(self, X, y, dtype=float)
-        if hasattr(self, "_init_callback_context"):
-            self._init_callback_context()
-        self.classes_, Y, codes = encode_classes(y)
-        weight = (
-            None
-            if sample_weight is None
-            else _check_sample_weight(sample_weight, X, ensure_non_negative=True)
-        )
-        check_class_mass(self.classes_, codes, weight)
-        group, self.group_labels_ = encode_groups(sample_groups, len(codes))
+        rows = fitted_rows(self, X, y, sample_weight, sample_groups)
         self._variance = X.var(axis=0)
-        rows = Rows(Y, weight, group, self.group_labels_, codes, self.classes_.tolist())
         self._solve(self._model(self.classes_, X.shape[1]), X, rows)
         return self
 

@@ -9,15 +9,13 @@ import numpy as np
 from sklearn.base import BaseEstimator, ClassifierMixin, RegressorMixin
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.linear_model._base import LinearClassifierMixin
-from sklearn.utils.validation import _check_sample_weight, check_is_fitted, validate_data
+from sklearn.utils.validation import check_is_fitted, validate_data
 
 from foldwise.design import column_spread
 from foldwise.estimators.encoding import (
     CallbackSupportMixin,
-    check_class_mass,
     encode_class_weight,
-    encode_classes,
-    encode_groups,
+    fitted_rows,
     with_callbacks,
 )
 from foldwise.losses import Loss, get_loss
@@ -260,15 +258,7 @@ class LinearSVR(RegressorMixin, _Linear):
         ``sample_groups`` (n,) tells which entry of an array-valued ``C`` or ``epsilon`` a row uses.
         """
         X, y = validate_data(self, X, y, accept_sparse="csr", dtype=float, y_numeric=True)
-        if hasattr(self, "_init_callback_context"):
-            self._init_callback_context()
-        weight = (
-            None
-            if sample_weight is None
-            else _check_sample_weight(sample_weight, X, ensure_non_negative=True)
-        )
-        group, self.group_labels_ = encode_groups(sample_groups, len(y))
-        self._solve(self._model(), X, Rows(y[None].astype(float), weight, group, self.group_labels_))
+        self._solve(self._model(), X, fitted_rows(self, X, y, sample_weight, sample_groups))
         return self
 
     def _set_solution(self, coef: np.ndarray, intercept: np.ndarray) -> None:
@@ -389,17 +379,7 @@ class LinearSVC(LinearClassifierMixin, ClassifierMixin, _Linear):
     def fit(self, X, y, sample_weight=None, sample_groups=None):
         """Train on ``X`` (n, d), dense or sparse, and class labels ``y`` (n,)."""
         X, y = validate_data(self, X, y, accept_sparse="csr", dtype=float)
-        if hasattr(self, "_init_callback_context"):
-            self._init_callback_context()
-        self.classes_, Y, codes = encode_classes(y)
-        weight = (
-            None
-            if sample_weight is None
-            else _check_sample_weight(sample_weight, X, ensure_non_negative=True)
-        )
-        check_class_mass(self.classes_, codes, weight)
-        group, self.group_labels_ = encode_groups(sample_groups, len(codes))
-        rows = Rows(Y, weight, group, self.group_labels_, codes, self.classes_.tolist())
+        rows = fitted_rows(self, X, y, sample_weight, sample_groups)
         self._solve(self._model(self.classes_), X, rows)
         return self
 
