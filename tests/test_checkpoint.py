@@ -23,7 +23,7 @@ from foldwise import RBF, BilevelSearchCV, KernelSVC, LinearSVC, LinearSVR, Log,
 from foldwise.checkpoint import fingerprint
 from foldwise.datasets import load_named
 from foldwise.journal import Journal, JournalError
-from foldwise.optimizers import Minimizer, newton
+from foldwise.optimizers import Minimizer, base, newton
 from foldwise.result import Status
 from foldwise.tables import write_table
 
@@ -179,6 +179,36 @@ def test_an_interrupt_and_a_limit_leave_a_checkpoint_to_go_on_from(tmp_path):
     assert few.result_.status == "iteration limit"
     more = BilevelSearchCV(LinearSVR(), checkpoint=tmp_path / "b", resume=True, max_iter=200, **options)
     assert outcome(more.fit(X, y)) == outcome(reference)
+
+
+@pytest.mark.parametrize("way", ["limit", "interrupt"])
+def test_a_search_cut_short_in_any_stage_goes_on(way, tmp_path, monkeypatch):
+    """Cut at its 1st, 2nd, ... evaluation: three short searches, the smooth machine's, then the machine's own."""
+    X, y = cancer()
+    options = {"cv": 3, "random_state": 0}
+    reference = BilevelSearchCV(scaled(SVC()), checkpoint=tmp_path / "whole", **options).fit(X, y)
+    stages_before = reference.result_.details
+    total = sum(stages_before.values()) + reference.n_iter_
+    assert set(stages_before) == {"scout_evaluations", "smooth_evaluations"}
+    original, count = base.Trace.record, [0]
+
+    def cut_short(self, evaluation, note=""):
+        original(self, evaluation, note)
+        count[0] += 1
+        if count[0] == at:
+            raise KeyboardInterrupt if way == "interrupt" else base.StopSearch(Status.TIME_LIMIT)
+
+    for number in range(1, total, 2):
+        at = number
+        path = tmp_path / f"cut {at}"
+        count[0] = 0
+        with monkeypatch.context() as patch:
+            patch.setattr(base.Trace, "record", cut_short)
+            first = BilevelSearchCV(scaled(SVC()), checkpoint=path, **options).fit(X, y)
+        assert first.result_.status in (Status.INTERRUPTED, Status.TIME_LIMIT)
+        again = BilevelSearchCV(scaled(SVC()), checkpoint=path, resume=True, **options).fit(X, y)
+        assert again.n_resumed_ >= at
+        assert outcome(again) == outcome(reference)
 
 
 def test_a_seed_that_was_drawn_is_kept(tmp_path):

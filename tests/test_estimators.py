@@ -8,7 +8,7 @@ import pytest
 import scipy.sparse as sp
 from scipy.optimize import minimize
 from sklearn.base import clone
-from sklearn.datasets import load_iris
+from sklearn.datasets import load_breast_cancer, load_iris
 from sklearn.exceptions import ConvergenceWarning, NotFittedError
 from sklearn.linear_model import LogisticRegression, Ridge
 from sklearn.svm import LinearSVC as SkLinearSVC
@@ -360,3 +360,11 @@ def test_errors_about_rows():
         LinearSVC().fit(X0, ["a"] * 20)
     with pytest.raises(NotFittedError):
         LinearSVR().predict(X0)
+
+
+@pytest.mark.parametrize(("loss", "steps"), [("quartic_hinge", 60), ("modified_log_hinge", 80)])
+def test_nearly_separable_rows_with_a_large_C_are_fitted(loss, steps):
+    """A warning that the solution was not reached would be an error."""
+    X, y = load_breast_cancer(return_X_y=True)
+    X = (X - X.mean(axis=0)) / X.std(axis=0)
+    assert LinearSVC(loss=loss, C=1000.0).fit(X, y).n_iter_ < steps

@@ -29,6 +29,7 @@ from foldwise import (
     Linear,
     Log,
     Logistic,
+    ModifiedHuber,
     Polynomial,
     Precomputed,
     Squared,
@@ -485,3 +486,24 @@ def test_criteria_of_regression_and_classes():
     search = BilevelSearchCV(KernelSVR(), cv=3, criterion="absolute").fit(X, y)
     assert_honest(search, X, y)
     assert isinstance(BilevelSearchCV(KernelSVR(), cv=3).fit(X, y).criterion_, Squared)
+
+
+LINEAR_TWICE = Sum([Linear(), Linear()], columns=[[0, 1], [2, 3]])
+
+
+@pytest.mark.parametrize(
+    ("estimator", "criterion"),
+    [
+        (SVC(), ModifiedHuber()),
+        (SVC(kernel="poly"), ModifiedHuber()),
+        (SVC(kernel="linear"), Logistic(s=2.0)),
+        (SVC(kernel="poly", degree=1), Logistic(s=2.0)),
+        (KernelSVC(loss="hinge"), ModifiedHuber()),
+        (KernelSVC(LINEAR_TWICE, loss="hinge"), Logistic(s=2.0)),
+        (KernelSVC(), Logistic(s=2.0)),
+    ],
+    ids=str,
+)
+def test_the_default_criterion(estimator, criterion):
+    X, y = classification()
+    assert BilevelSearchCV(estimator, ["C"], cv=3).fit(X, y).criterion_ == criterion

@@ -107,6 +107,60 @@ def test_an_interrupt_in_a_stage_ends_the_search(monkeypatch):
     assert len(calls) == 4
 
 
+def test_few_rows_are_scouted_from_several_points(monkeypatch):
+    """The best of the short searches gives the next stage its start, wherever it is among them."""
+    X, y = rings(90)
+    ends = []
+
+    def noted(method, bilevel, theta, **options):
+        result = original(method, bilevel, theta, **options)
+        ends.append((method.tol, result))
+        return result
+
+    original = stages.run
+    monkeypatch.setattr(stages, "run", noted)
+    search = BilevelSearchCV(SVC(), cv=3).fit(X, y)
+    *scouts, smooth = [result for _, result in ends]
+    assert len(scouts) == 3
+    assert len({scout.history[0].params["C"] for scout in scouts}) == 3
+    best = min(scouts, key=lambda scout: scout.objective)
+    assert smooth.history[0].params == pytest.approx(best.params)
+    assert search.result_.details["scout_evaluations"] == sum(scout.n_evaluations for scout in scouts)
+
+
+def test_starts_that_are_the_same_are_not_scouted():
+    X, y = rings(90)
+    search = BilevelSearchCV(SVC(), {"C": (0.5, 1.0)}, cv=3).fit(X, y)
+    assert list(search.result_.details) == ["smooth_evaluations"]
+    assert "scout_evaluations" not in BilevelSearchCV(SVC(), cv=3).fit(*rings()).result_.details
+    weight = np.ones(440)
+    assert list(BilevelSearchCV(SVC(), cv=3).fit(*rings(), sample_weight=weight).result_.details) == [
+        "smooth_evaluations"
+    ]
+
+
+def test_an_interrupt_between_the_starts_of_a_stage(monkeypatch):
+    X, y = rings(90)
+    calls = []
+
+    def interrupted(self, *args, **kwargs):
+        calls.append(1)
+        if len(calls) == at:
+            raise KeyboardInterrupt
+        return original(self, *args, **kwargs)
+
+    original = stages.Bilevel.evaluate
+    whole = BilevelSearchCV(SVC(), cv=3).fit(X, y)
+    before = sum(whole.result_.details.values())
+    monkeypatch.setattr(stages.Bilevel, "evaluate", interrupted)
+    for number in range(2, before + 2):
+        calls.clear()
+        at = number
+        search = BilevelSearchCV(SVC(), cv=3).fit(X, y)
+        assert search.result_.status is Status.INTERRUPTED
+        assert search.n_iter_ == 1
+
+
 def test_a_stage_obeys_the_time_limit():
     X, y = rings()
     search = BilevelSearchCV(KernelSVC(), cv=3, max_time=1e-6).fit(X, y)

@@ -29,7 +29,7 @@ from foldwise.problems.gram import choose_landmarks
 from foldwise.problems.parameters import BOX
 from foldwise.solvers.bordered import ExactSemiparametric
 from foldwise.space import Dimension, Space, as_dimension
-from foldwise.stages import Prelude, Stage, choose_sample, decisions_by_row, play
+from foldwise.stages import SAMPLE_FROM, Prelude, Stage, choose_sample, decisions_by_row, play
 
 __all__ = ["Program", "build_program", "training_mass"]
 
@@ -175,7 +175,9 @@ def build_program(
     n = len(rows.Y[0])
     index = [np.arange(n)] if folds is None else [np.concatenate(split) for split in splits]
 
-    def bilevel(dims: Mapping[str, Dimension], marks: list | None, model=model, like=None) -> Bilevel:
+    def bilevel(
+        dims: Mapping[str, Dimension], marks: list | None, model=model, like=None, tol: float = 1e-7
+    ) -> Bilevel:
         space = make_space(dims, rows, names, _labels(model, d, names))
         if not kernel:
             problems = _linear_problems(model, X, rows, splits, folds, space, dims, how)
@@ -186,7 +188,7 @@ def build_program(
         for problem, numbers in zip(problems, index, strict=True):
             problem.rows = numbers[problem.folds.order]
         prior = _spread_penalty(space, dims, len(rows.Y[0]), shrinkage)
-        solver: Any = ExactSemiparametric() if semiparametric else kernel_solver(model.loss, 1e-7, 100)
+        solver: Any = ExactSemiparametric() if semiparametric else kernel_solver(model.loss, tol, 100)
         return Bilevel(problems, criterion, space, solver, prior)
 
     program = Program(bilevel(dimensions, marks), model, first, index, n)
@@ -218,10 +220,10 @@ def build_program(
             program.stages.append(Stage("sample", sample, parts, SAMPLE_TOL, False, easy=easy))
         own = program.bilevel.problems
         if smoothed is not None:
-            smooth = lambda: bilevel(narrow, None, smoothed, own)  # noqa: E731
-            if not program.stages:
+            smooth = lambda: bilevel(narrow, None, smoothed, own, ROUGH)  # noqa: E731
+            if n < SAMPLE_FROM:
                 program.stages.append(Stage("scout", smooth, index, SAMPLE_TOL, False, several=True))
-            program.stages.append(Stage("smooth", smooth, index, STAGE_TOL, False))
+            program.stages.append(Stage("smooth", smooth, index, SMOOTH_TOL, False))
         elif narrow != dimensions:
             # A free tube is not to end above a fixed one: this stage is as accurate as the search with that.
             tol = 1e-4 if model.loss.smooth and len(narrow) < len(dimensions) else STAGE_TOL
@@ -231,8 +233,10 @@ def build_program(
     return program
 
 
-SAMPLE_TOL, STAGE_TOL = 1e-2, 1e-3
+SAMPLE_TOL, SMOOTH_TOL, STAGE_TOL = 1e-2, 3e-3, 1e-3
 """Relative accuracy of the objective in stages before the search: where it looks for the valley, and after."""
+ROUGH = 1e-4
+"""Accuracy of training problems in stages that do not value the very machine that is tuned."""
 FLAT = 1e-3
 """Spread of a fold's validation decisions, in units of the target's, below which they are called the same."""
 BAND = 0.1
@@ -265,7 +269,7 @@ def _sample_program(
     folds = _transform(tunable, part, own, splits)[0] if how == "general" else None
     space = make_space(dimensions, own, names, _labels(model, len(names), names))
     problems = _kernel_problems(model, part, own, splits, folds, space, dimensions, None)
-    return Bilevel(problems, criterion, space, kernel_solver(model.loss, 1e-3, 100))
+    return Bilevel(problems, criterion, space, kernel_solver(model.loss, ROUGH, 100))
 
 
 def _own_tol(tunable: Tunable) -> float:

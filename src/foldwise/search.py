@@ -289,7 +289,7 @@ class BilevelSearchCV(CallbackSupportMixin, MetaEstimatorMixin, BaseEstimator):
             isinstance(self.n_starts, (int, np.integer)) and self.n_starts > 0
         ):
             raise ValueError(f"n_starts must be a positive integer or None; got {self.n_starts!r}")
-        if not (isinstance(self.rescale, (bool, np.bool_)) or self.rescale == "auto"):
+        if self.rescale not in (True, False, "auto"):
             raise ValueError(f"rescale must be True, False or 'auto'; got {self.rescale!r}")
         if callable(self.callbacks) or not all(callable(call) for call in self.callbacks):
             raise ValueError(

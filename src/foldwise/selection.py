@@ -69,9 +69,16 @@ def select(
     # 1. Where to start: stages before the search, points with a reason, random ones.
     optimizer, starts, candidates, prelude = _starts(program, optimizer, settings, journal, limits)
     before += prelude.results
-    # 2. The method from each of them.
+    # 2. The method from each of them. What follows a stage that was cut short is not on the way of the whole search.
+    journal = journal if prelude.ended is None else None
     kept = _kept(bilevel, journal, "search")
-    outcomes = _run(optimizer, kept, starts, candidates, limits, ends, settings.n_jobs)
+    try:
+        outcomes = _run(optimizer, kept, starts, candidates, limits, ends, settings.n_jobs)
+    except KeyboardInterrupt:  # before the first evaluation; the stages' end is worth one
+        if prelude.values is None:
+            raise
+        optimizer = Halt(Status.INTERRUPTED)
+        outcomes = _run(optimizer, _kept(bilevel, None, ""), starts[:1], [], limits, ends, None)
     # 3. Where landmarks chosen at the start do not serve at the end, go on without them.
     best = min(outcomes, key=lambda result: result.objective)
     if program.exact is not None and settings.low_rank == "auto" and _rough(best, bilevel):
@@ -115,8 +122,8 @@ def _starts(
         prelude.seed(bilevel, starts[0], program.index)
     elif optimizer.needs_gradient and settings.n_starts is None and scan:
         candidates = reasoned[1:]
-    if prelude.interrupted:
-        optimizer, starts = Halt(Status.INTERRUPTED), starts[:1]
+    if prelude.ended is not None:
+        optimizer, starts = Halt(prelude.ended), starts[:1]
     return optimizer, starts, candidates, prelude
 
 

@@ -2,14 +2,14 @@
 
 A search over few rows finds the valley in a fraction of the time of one over all rows; where all rows are few, short
 searches from several points choose among the valleys; a smoothed hinge leads past the kinks of the exact one; tied
-widths and a fixed tube come before free ones. Each stage starts where the one before it
-ended, and a smooth machine's first solution from the decisions found so far.
+widths and a fixed tube come before free ones. Each stage starts where the one before it ended, and a smooth machine's
+first solution from the decisions found so far.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -18,7 +18,7 @@ from foldwise.bilevel import Bilevel, Evaluation
 from foldwise.optimizers.base import Minimizer, Trace, run
 from foldwise.optimizers.newton import TrustRegionNewton
 from foldwise.problems.assemble import Rows
-from foldwise.result import CUT_SHORT, Result, Status
+from foldwise.result import CUT_SHORT, MESSAGES, Result, Status
 from foldwise.space import Space
 
 __all__ = ["Halt", "Prelude", "Stage", "choose_sample", "decisions_by_row", "play"]
@@ -60,12 +60,15 @@ class Stage:
 
 @dataclass(eq=False)
 class Prelude:
-    """What the stages found: values by name, results of real stages, facts about the others, and how they ended."""
+    """What the stages found: values by name, results of real stages, facts about the others.
+
+    ``ended`` is set when a stage was cut short: nothing is searched after it.
+    """
 
     values: dict[str, Any] | None = None
     results: list[Result] = field(default_factory=list)
     details: dict[str, Any] = field(default_factory=dict)
-    interrupted: bool = False
+    ended: Status | None = None
     coefficients: tuple[np.ndarray, np.ndarray] | None = None
 
     def seed(self, bilevel: Bilevel, theta: np.ndarray, index: list[np.ndarray]) -> None:
@@ -85,7 +88,7 @@ class Prelude:
 
 @dataclass(frozen=True)
 class Halt(Minimizer):
-    """Evaluates its start and ends with a given status: a search that was interrupted in a stage before it."""
+    """Evaluates its start and ends with a given status: a search that was cut short in a stage before it."""
 
     status: Status
     name: str = "newton"
@@ -104,37 +107,64 @@ def play(
     limits: Mapping[str, Any],
     kept: Callable[[Bilevel, str], Bilevel],
 ) -> Prelude:
-    """Run the stages one after the other; the first starts from the best of ``candidates``."""
+    """Run the stages one after the other: the first from ``candidates``, each later one from where the last ended.
+
+    A stage that is cut short is the last one.
+    """
     prelude, values = Prelude(), [dict(candidate) for candidate in candidates]
     for stage in stages:
         program = stage.build()
-        thetas = [theta_of(program.space, point) for point in values]
+        thetas = _distinct([program.space.clip(theta_of(program.space, point)) for point in values])
+        if stage.several and len(thetas) == 1:
+            continue
         prelude.seed(program, thetas[0], stage.index)
-        options = {**limits, **({} if stage.real else {"callback": None})}
-        runs: list[tuple[Result, Bilevel]] = []
-        for first, *others in [[theta] for theta in thetas] if stage.several else [thetas]:
-            bilevel = kept(program, f"{stage.name} {len(runs)}" if runs else stage.name)
-            runs.append(
-                (run(TrustRegionNewton(tol=stage.tol), bilevel, first, candidates=others, **options), bilevel)
-            )
-            if runs[-1][0].status in CUT_SHORT:
-                break
-        result, bilevel = min(runs, key=lambda found: found[0].objective)
+        try:
+            runs = _runs(stage, program, thetas, limits, kept)
+        except KeyboardInterrupt:  # before this stage had a point
+            if prelude.values is None:
+                raise
+            prelude.ended = Status.INTERRUPTED
+            break
+        result, bilevel = min(runs, key=lambda one: one[0].objective)
         if stage.real:
-            prelude.results += [found for found, _ in runs]
+            prelude.results += [one for one, _ in runs]
         else:
-            count = sum(found.n_evaluations for found, _ in runs)
-            prelude.details[f"{stage.name}_evaluations"] = count
+            prelude.details[f"{stage.name}_evaluations"] = sum(one.n_evaluations for one, _ in runs)
         found = bilevel.space.params(np.array(result.theta))
         if stage.easy is not None:
             found = _easiest(result, found, *stage.easy)
         prelude.values = {**(prelude.values or values[0]), **found}
         values = [prelude.values]
         prelude.coefficients = _coefficients(bilevel, stage.index, n_rows)
-        if runs[-1][0].status is Status.INTERRUPTED:
-            prelude.interrupted = True
+        if runs[-1][0].status in CUT_SHORT:
+            prelude.ended = runs[-1][0].status
             break
     return prelude
+
+
+def _runs(stage: Stage, program: Bilevel, thetas, limits, kept) -> list[tuple[Result, Bilevel]]:
+    """The results of a stage, each with the program that has its end: one, or one for every starting point."""
+    options = {**limits, **({} if stage.real else {"callback": None})}
+    method = TrustRegionNewton(tol=stage.tol)
+    groups = [[theta] for theta in thetas] if stage.several else [thetas]
+    runs: list[tuple[Result, Bilevel]] = []
+    for k, (first, *others) in enumerate(groups):
+        bilevel = kept(program, f"{stage.name} {k}" if k else stage.name)
+        try:
+            runs.append((run(method, bilevel, first, candidates=others, **options), bilevel))
+        except KeyboardInterrupt:  # before this start had a point to return
+            if not runs:
+                raise
+            status = Status.INTERRUPTED
+            runs[-1] = replace(runs[-1][0], status=status, message=MESSAGES[status]), runs[-1][1]
+        if runs[-1][0].status in CUT_SHORT:
+            break
+    return runs
+
+
+def _distinct(thetas: list[np.ndarray]) -> list[np.ndarray]:
+    """Without points that were there before."""
+    return [t for k, t in enumerate(thetas) if not any(np.array_equal(t, other) for other in thetas[:k])]
 
 
 NEARLY = 1.05

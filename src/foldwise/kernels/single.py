@@ -303,8 +303,10 @@ def _ard_apply(K: Array, X: Array, X2: Array, U: Array, U2: Array, gamma: Array,
         if len(used) > 0.7 * len(A):
             used = slice(None)
         a = A[used, m][:, None]
-        C = K[:, used] @ np.hstack([U[used] * a, U2[used] * a, a])
-        out[:, :, m] = (-gamma * (X2 * C[:, 2 * d :] - 2.0 * X * C[:, :d] + C[:, d : 2 * d])).T
+        first, second, sums = np.split(
+            K[:, used] @ np.hstack([U[used] * a, U2[used] * a, a]), [d, 2 * d], axis=1
+        )
+        out[:, :, m] = (-gamma * (X2 * sums - 2.0 * X * first + second)).T
     return out
 
 

@@ -104,7 +104,14 @@ def kernel_start(
 
 
 def _is_curved_hinge(loss: Loss, kernel: Kernel) -> bool:
-    return isinstance(loss, Hinge) and not isinstance(kernel, Linear)
+    return isinstance(loss, Hinge) and not _is_linear(kernel)
+
+
+def _is_linear(kernel: Kernel) -> bool:
+    """Whether decisions are linear in the features; a precomputed kernel is taken to be curved."""
+    if isinstance(kernel, Sum):
+        return all(_is_linear(part) for part in kernel.kernels)
+    return isinstance(kernel, Linear) or (isinstance(kernel, Polynomial) and kernel.degree == 1)
 
 
 def _ours(task: str) -> Callable[[Any, str, Any], Tunable]:

@@ -10,8 +10,8 @@ __all__ = ["step_length"]
 def step_length(slope: Callable[[float], float], first: float, last: float, rounds: int = 40) -> float:
     """Length in (0, 1] near which ``slope``, an increasing function, is zero; ``first`` and ``last`` are its ends.
 
-    Regula falsi, with a bisection every third round against one-sided creeping, until the slope is a tenth of the
-    first: the next step corrects the rest.
+    Regula falsi, with a bisection every third round against one-sided creeping, until the slope is a hundredth of
+    the first.
 
     >>> round(step_length(lambda t: 4 * t - 1, -1, 3), 3)
     0.25
@@ -22,7 +22,7 @@ def step_length(slope: Callable[[float], float], first: float, last: float, roun
     for i in range(rounds):
         t = 0.5 * (low + high) if i % 3 == 2 else low + (high - low) * f_low / (f_low - f_high)
         f = slope(t)
-        if abs(f) <= 0.1 * abs(first):
+        if abs(f) <= 0.01 * abs(first):
             return t
         if f < 0:
             low, f_low = t, f

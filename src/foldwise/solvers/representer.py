@@ -109,6 +109,8 @@ class RepresenterNewton:
         to slopes that have nothing in common with its coefficients, a step with secant curvature is taken instead.
         """
         warm = tasks[state.Z[tasks].any(axis=1) | (state.b[tasks] != 0)]
+        if not len(warm):
+            return
         origin = _State(np.zeros_like(state.alpha), state.b.copy(), state.Z.copy())
         state.alpha[warm], state.b[warm], state.Z[warm] = 0.0, 0.0, 0.0
         for secant in (False, True):
@@ -201,10 +203,10 @@ class _Terms:
         loss, y = self._some(tasks)
         bends = loss.hess(Z, y)
         if np.any(secant):
-            far = np.reshape(secant, (-1, 1))
+            wanted = np.reshape(secant, (-1, 1))
             slopes = loss.grad(Z, y)
             near = (slopes != 0) | (np.abs(y - Z) < NEAR)
-            way = np.where(far & near & (np.abs(y - Z) > 1e-3), y - Z, np.inf)
+            way = np.where(wanted & near & (np.abs(y - Z) > AT_TARGET), y - Z, np.inf)
             bends = np.maximum(bends, (loss.grad(y, y) - slopes) / way)
         return bends * self.c[tasks]
 
@@ -222,6 +224,8 @@ def _order(problem: KernelProblem, W: np.ndarray):
         yield tasks[cold], tasks[cold] - problem.split[cold]
 
 
+AT_TARGET = 1e-3
+"""Distance to the target below which a chord of the slope says nothing."""
 NEAR = 2.0
 """A row that its decision satisfies takes part in a step with secant curvature if it is this near to its label."""
 OVERSHOOT = 0.1
