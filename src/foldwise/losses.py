@@ -538,7 +538,7 @@ def get_criterion(spec: str | Loss) -> Loss:
 
 
 def criterion_name(criterion: Loss) -> str:
-    """The name that :func:`get_criterion` knows it by; of another class, the class's own.
+    """The name of its class as :func:`get_criterion` knows it, whatever its parameters; else the class's own.
 
     >>> criterion_name(ModifiedHuber())
     'modified_huber'

@@ -89,12 +89,14 @@ class BilevelSearchCV(CallbackSupportMixin, MetaEstimatorMixin, BaseEstimator):
     criterion : str or Loss, default="auto"
         "squared", "absolute", "hinge", "squared_hinge", "modified_huber", "logistic", "smooth_misclassification",
         "misclassification", or a Loss. "auto" is "squared" for regression and ``Logistic(s=2)`` for classification;
-        "modified_huber" for a machine with the hinge itself and a kernel that is not linear, such as ``SVC``.
+        "modified_huber" for a machine with the hinge itself and a kernel that is not linear, such as ``SVC``
+        (a precomputed kernel counts as such).
     cv : int, splitter or iterable, default=5
     n_starts : int, optional
         Run the method from this many points and keep the best end. By default, with up to four hyper-parameters, a few
         points are looked at and the method runs once, from the best of them; with more, or with penalties of single
-        features, it runs from two.
+        features, it runs from two. Before a kernel machine's search cheaper ones find its first point; they are not
+        counted here, see neither ``max_iter`` nor ``callbacks``, and leave their counts in ``result_.details``.
     refit : bool, default=True
     rescale : bool or "auto", default="auto"
         Rescale the strength of regularisation for the final fit, whose training set is larger than a fold's by

@@ -273,7 +273,7 @@ class KernelSVC(ClassifierMixin, _Kernel):
     Parameters
     ----------
     kernel : Kernel or {"rbf", "linear", "poly", "precomputed"}, default=RBF()
-    loss : {"quartic_hinge", "squared_hinge", "logistic", "modified_log_hinge", "hinge"} or Loss
+    loss : {"quartic_hinge", "squared_hinge", "modified_huber", "logistic", "modified_log_hinge", "hinge"} or Loss
         "hinge" is solved exactly by LIBSVM, the others by Newton's method. The default is the quartic hinge with a band
         of 0.5.
     C : float or array, default=1.0

@@ -284,8 +284,8 @@ class LinearSVC(LinearClassifierMixin, ClassifierMixin, _Linear):
     Parameters
     ----------
     loss : str or Loss, default="squared_hinge"
-        "squared_hinge", "hinge" (solved exactly), "logistic", "modified_log_hinge" or "quartic_hinge". An object
-        carries its own parameters: ``QuarticHinge(epsilon=0.25)``.
+        "squared_hinge", "modified_huber", "hinge" (solved exactly), "logistic", "modified_log_hinge" or
+        "quartic_hinge". An object carries its own parameters: ``QuarticHinge(epsilon=0.25)``.
     C : float or array, default=1.0
         An array gives one value per group of samples or, without groups and with more than two classes, one per
         class (for its one-against-the-rest problem).
