@@ -122,7 +122,8 @@ class RepresenterNewton:
             Z = KA + b[:, None]
             values = 0.5 * np.sum(alpha * KA, axis=1) + terms.values(Z, warm)
             gap = np.linalg.norm(alpha + terms.slopes(Z, warm), axis=1)
-            served = (values <= terms.values(np.zeros_like(Z), warm)) & (gap <= np.linalg.norm(alpha, axis=1))
+            hit = secant | (gap <= MISSED * np.linalg.norm(alpha, axis=1))
+            served = hit & (values <= terms.values(np.zeros_like(Z), warm))
             near = warm[served]
             state.alpha[near], state.b[near], state.Z[near] = alpha[served], b[served], Z[served]
             warm = warm[~served]
@@ -224,6 +225,8 @@ def _order(problem: KernelProblem, W: np.ndarray):
         yield tasks[cold], tasks[cold] - problem.split[cold]
 
 
+MISSED = 1.5
+"""Distance of a first step's coefficients from their slopes, in units of their size, at which it missed."""
 AT_TARGET = 1e-3
 """Distance to the target below which a chord of the slope says nothing."""
 NEAR = 2.0
