@@ -27,9 +27,9 @@ Splits = Sequence[tuple[np.ndarray, np.ndarray]]
 
 SAMPLE_FROM = 400
 """A sample of the rows is searched first from this many rows on."""
-SAMPLE_ROWS = 200
+SAMPLE_ROWS = (200, 500)
 SAMPLE_SHARE = 0.4
-"""Rows of the sample: this share of all, but not fewer than that."""
+"""Rows of the sample: this share of all, but within those limits."""
 SAMPLE_SPLITS = 2
 
 
@@ -212,7 +212,7 @@ def choose_sample(rows: Rows, splits: Splits, n: int) -> tuple[np.ndarray, Split
 
     Groups of samples and sample weights are not sampled: a group might be lost.
     """
-    size = max(SAMPLE_ROWS, int(SAMPLE_SHARE * n))
+    size = int(np.clip(SAMPLE_SHARE * n, *SAMPLE_ROWS))
     if n < SAMPLE_FROM or size > n // 2 or rows.group is not None or rows.weight is not None:
         return None
     few = list(splits[:SAMPLE_SPLITS])
