@@ -458,7 +458,7 @@ def _himalaya(groups: list[list[int]], X, y, cv, seed: int) -> Choice:
         return np.stack([RBF(1.0 / len(c))(A[:, c], B[:, c]) for c in groups])
 
     model = MultipleKernelRidgeCV(
-        kernels="precomputed", solver="hyper_gradient", cv=cv, random_state=seed
+        kernels="precomputed", solver="hyper_gradient", cv=list(cv.split(X, y)), random_state=seed
     ).fit(kernels(X, X), y[:, None])
     weights = np.exp(np.asarray(model.deltas_))[:, 0]
     return Choice({"weights": weights}, _Signs(model, kernels, X), note="squared loss, no intercept")
