@@ -6,7 +6,10 @@ Differences are taken split by split, so that a hard split does not count agains
 
 from __future__ import annotations
 
+import argparse
 import json
+import os
+import sys
 import time
 import warnings
 from collections.abc import Callable, Iterable, Mapping
@@ -20,10 +23,24 @@ from sklearn.metrics import roc_auc_score
 from sklearn.model_selection import StratifiedKFold
 from sklearn.preprocessing import StandardScaler
 
-__all__ = ["against", "by_set", "means", "near_best", "ranks", "run", "table", "verdict"]
+__all__ = ["against", "by_set", "from_command_line", "means", "near_best", "ranks", "run", "table", "verdict"]
 
 Measurement = dict[str, Any]
 T = 5
+
+
+def from_command_line(doc: str, variants, sets: Mapping[str, int], name: str) -> list[Measurement]:
+    """Read the options that these comparisons share, run what ``results/<name>.json`` lacks, and return all of it."""
+    parser = argparse.ArgumentParser(description=doc, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--splits", type=int, default=10, help="random splits per set (10)")
+    parser.add_argument("--budget", type=float, default=np.inf, help="seconds after which to stop")
+    parser.add_argument("--data", type=Path, help="folder of the real sets; by default $FOLDWISE_DATA")
+    out = Path(__file__).resolve().parent / "results" / f"{name}.json"
+    parser.add_argument("--out", type=Path, default=out, help="JSON file")
+    given = parser.parse_args()
+    folder = given.data or (Path(p) if (p := os.environ.get("FOLDWISE_DATA")) else None)
+    say = lambda text: print(text, file=sys.stderr, flush=True)  # noqa: E731
+    return run(variants, sets, given.splits, folder, given.out, say, given.budget)
 
 
 def run(

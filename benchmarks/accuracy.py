@@ -7,21 +7,14 @@ train. The grid covers the bounds within which foldwise searches by default. Res
 on where the last one stopped.
 """
 
-import argparse
-import os
-import sys
-from pathlib import Path
-
 import _threads  # noqa: F401
-import numpy as np
 from _kernel_suites import grid
-from _versus import by_set, run, verdict
+from _versus import by_set, from_command_line, verdict
 from sklearn.model_selection import GridSearchCV
 from sklearn.svm import SVC
 
 from foldwise import RBF, BilevelSearchCV, KernelSVC
 
-HERE = Path(__file__).resolve().parent
 BASE = "SVC, grid"
 METHODS = {
     "SVC, foldwise": lambda cv, d: BilevelSearchCV(SVC(), cv=cv),
@@ -45,17 +38,7 @@ SETS = {
 
 def main() -> None:
     """Run what is missing and print the tables."""
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
-    parser.add_argument("--splits", type=int, default=10, help="random splits per set (10)")
-    parser.add_argument("--budget", type=float, default=np.inf, help="seconds after which to stop")
-    parser.add_argument("--data", type=Path, help="folder of the real sets; by default $FOLDWISE_DATA")
-    parser.add_argument("--out", type=Path, default=HERE / "results" / "accuracy.json", help="JSON file")
-    arguments = parser.parse_args()
-    folder = arguments.data or (Path(p) if (p := os.environ.get("FOLDWISE_DATA")) else None)
-    say = lambda text: print(text, file=sys.stderr, flush=True)  # noqa: E731
-    measurements = run(METHODS, SETS, arguments.splits, folder, arguments.out, say, arguments.budget)
+    measurements = from_command_line(__doc__, METHODS, SETS, "accuracy")
     print(verdict(measurements, BASE), end="\n\n")
     print(by_set(measurements, "accuracy"), by_set(measurements, "seconds", "{:.2f}"), sep="\n\n")
 

@@ -7,14 +7,9 @@ refitted, and is judged on rows that it has never seen. ``reference`` is scikit-
 7 x 7 grid by cross-validated accuracy. Results are kept in a JSON file; a run goes on where the last one stopped.
 """
 
-import argparse
-import os
-import sys
-from pathlib import Path
-
 import _threads  # noqa: F401
 import numpy as np
-from _versus import by_set, run, verdict
+from _versus import by_set, from_command_line, verdict
 from sklearn.model_selection import GridSearchCV
 from sklearn.svm import SVC
 
@@ -29,7 +24,6 @@ from foldwise.losses import (
     SquaredHinge,
 )
 
-HERE = Path(__file__).resolve().parent
 BASE = "logistic s=2"
 SETS = {
     "breast cancer": 380,
@@ -82,24 +76,7 @@ REFERENCE = {"reference": _reference}
 
 def main() -> None:
     """Run what is missing and print the tables."""
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
-    parser.add_argument("--splits", type=int, default=10, help="random splits per set (10)")
-    parser.add_argument("--budget", type=float, default=np.inf, help="seconds after which to stop")
-    parser.add_argument("--data", type=Path, help="folder of the real sets; by default $FOLDWISE_DATA")
-    parser.add_argument("--out", type=Path, default=HERE / "results" / "criteria.json", help="JSON file")
-    arguments = parser.parse_args()
-    folder = arguments.data or (Path(p) if (p := os.environ.get("FOLDWISE_DATA")) else None)
-    measurements = run(
-        {**CRITERIA, **LOSSES, **EXACT, **REFERENCE},
-        SETS,
-        arguments.splits,
-        folder,
-        arguments.out,
-        lambda text: print(text, file=sys.stderr, flush=True),
-        arguments.budget,
-    )
+    measurements = from_command_line(__doc__, {**CRITERIA, **LOSSES, **EXACT, **REFERENCE}, SETS, "criteria")
     print(verdict(measurements, BASE), by_set(measurements, "accuracy"), sep="\n\n")
     print(by_set(measurements, "auc"), by_set(measurements, "seconds", "{:.2f}"), sep="\n\n")
 

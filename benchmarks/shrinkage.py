@@ -7,18 +7,11 @@ width for all features, on standardised rows, five folds. Results are kept in a 
 last one stopped.
 """
 
-import argparse
-import os
-import sys
-from pathlib import Path
-
 import _threads  # noqa: F401
-import numpy as np
-from _versus import by_set, run, verdict
+from _versus import by_set, from_command_line, verdict
 
 from foldwise import RBF, BilevelSearchCV, KernelSVC
 
-HERE = Path(__file__).resolve().parent
 KAPPAS = (0.0, 0.1, 0.3, 0.5, 1.0, 3.0)
 BASE = "kappa 0.5"
 SETS = {
@@ -47,24 +40,8 @@ def _many(kappa: float):
 
 def main() -> None:
     """Run what is missing and print the tables."""
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
-    parser.add_argument("--splits", type=int, default=10, help="random splits per set (10)")
-    parser.add_argument("--budget", type=float, default=np.inf, help="seconds after which to stop")
-    parser.add_argument("--data", type=Path, help="folder of the real sets; by default $FOLDWISE_DATA")
-    parser.add_argument("--out", type=Path, default=HERE / "results" / "shrinkage.json", help="JSON file")
-    arguments = parser.parse_args()
-    folder = arguments.data or (Path(p) if (p := os.environ.get("FOLDWISE_DATA")) else None)
-    measurements = run(
-        {"one width": _one, **{f"kappa {kappa:g}": _many(kappa) for kappa in KAPPAS}},
-        SETS,
-        arguments.splits,
-        folder,
-        arguments.out,
-        lambda text: print(text, file=sys.stderr, flush=True),
-        arguments.budget,
-    )
+    variants = {"one width": _one, **{f"kappa {kappa:g}": _many(kappa) for kappa in KAPPAS}}
+    measurements = from_command_line(__doc__, variants, SETS, "shrinkage")
     noisy = [m for m in measurements if m["data"].endswith(" noise")]
     plain = [m for m in measurements if not m["data"].endswith(" noise")]
     for part in (plain, noisy, measurements):

@@ -31,6 +31,7 @@ from scipy.special import expit
 __all__ = [
     "CRITERIA",
     "LOSSES",
+    "USUAL_CRITERIA",
     "Absolute",
     "EpsilonInsensitive",
     "Hinge",
@@ -509,6 +510,10 @@ CRITERIA: dict[str, type[Loss]] = {
     "smooth_misclassification": SmoothMisclassification,
     "misclassification": Misclassification,
 }
+
+
+USUAL_CRITERIA: dict[str, Loss] = {"regression": Squared(), "classification": Logistic(s=2.0)}
+"""What a search minimises, by task, where a model has no criterion of its own."""
 
 
 def _get(spec: str | Loss, table: dict[str, type[Loss]], what: str) -> Loss:

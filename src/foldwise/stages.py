@@ -21,7 +21,7 @@ from foldwise.problems.assemble import Rows
 from foldwise.result import CUT_SHORT, MESSAGES, Result, Status
 from foldwise.space import Space
 
-__all__ = ["Halt", "Prelude", "Stage", "choose_sample", "decisions_by_row", "play"]
+__all__ = ["SAMPLE_FROM", "Halt", "Prelude", "Stage", "choose_sample", "decisions_by_row", "play"]
 
 Splits = Sequence[tuple[np.ndarray, np.ndarray]]
 

@@ -5,25 +5,11 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Annotated, Any
 
+from foldwise.cli import options
 from foldwise.cli.app import Debug, InputError, app, option, reported, say, writable, write_json
 from foldwise.cli.data import load
 from foldwise.cli.fitting import Settings, select, summarize
 from foldwise.cli.models import families
-from foldwise.cli.options import (
-    Categorical,
-    DataFile,
-    Drop,
-    Format,
-    LossName,
-    MaxCategories,
-    Method,
-    Model,
-    Quiet,
-    Seed,
-    Target,
-    Task,
-    TestFile,
-)
 from foldwise.cli.rivals import RIVALS
 from foldwise.cli.showing import print_comparison
 
@@ -34,12 +20,12 @@ SCHEMA = "foldwise-compare-1"
 
 @app.command()
 def compare(
-    data: DataFile,
-    target: Target = None,
-    task: Task = "auto",
-    model: Model = "auto",
-    loss: LossName = None,
-    method: Method = "auto",
+    data: options.DataFile,
+    target: options.Target = None,
+    task: options.Task = "auto",
+    model: options.Model = "auto",
+    loss: options.LossName = None,
+    method: options.Method = "auto",
     against: Annotated[
         list[str] | None,
         option(help="grid, random, optuna; repeatable, by default all there are.", metavar="NAME"),
@@ -47,17 +33,17 @@ def compare(
     trials: Annotated[int, option(help="Points of random search and Optuna; 50.", metavar="N")] = 50,
     cv: Annotated[int, option(help="Folds, the same for all; 5 by default.", metavar="K")] = 5,
     test_size: Annotated[float, option(help="Share of rows for the test; 0.25, or 0.", metavar="S")] = 0.25,
-    test: TestFile = None,
-    drop: Drop = None,
-    categorical: Categorical = None,
-    max_categories: MaxCategories = 50,
-    format: Format = "auto",
+    test: options.TestFile = None,
+    drop: options.Drop = None,
+    categorical: options.Categorical = None,
+    max_categories: options.MaxCategories = 50,
+    format: options.Format = "auto",
     json_out: Annotated[
         Path | None,
         option("--json", help="Write the table here as JSON; - for standard output.", metavar="FILE"),
     ] = None,
-    seed: Seed = 0,
-    quiet: Quiet = False,
+    seed: options.Seed = 0,
+    quiet: options.Quiet = False,
     debug: Debug = False,
 ) -> None:
     """Run ours and other searches on the same folds and print one table.

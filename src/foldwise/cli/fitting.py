@@ -11,6 +11,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Annotated, Any
 
+from foldwise.cli import options
 from foldwise.cli.app import Debug, InputError, app, option, reported, say, writable, write_json
 from foldwise.cli.data import Data, load, nested_splits
 from foldwise.cli.models import (
@@ -23,21 +24,6 @@ from foldwise.cli.models import (
     output_names,
     parse_space,
     pipeline,
-)
-from foldwise.cli.options import (
-    Categorical,
-    DataFile,
-    Drop,
-    Format,
-    LossName,
-    MaxCategories,
-    Method,
-    Model,
-    Quiet,
-    Seed,
-    Target,
-    Task,
-    TestFile,
 )
 from foldwise.cli.showing import print_summary
 
@@ -78,12 +64,12 @@ class Fitted:
 
 @app.command()
 def fit(
-    data: DataFile,
-    target: Target = None,
-    task: Task = "auto",
-    model: Model = "auto",
-    loss: LossName = None,
-    method: Method = "auto",
+    data: options.DataFile,
+    target: options.Target = None,
+    task: options.Task = "auto",
+    model: options.Model = "auto",
+    loss: options.LossName = None,
+    method: options.Method = "auto",
     space: Annotated[
         list[str] | None,
         option(help="Bounds: C=1e-3:1e3, lam=0.1:9:log:feature; repeatable.", metavar="N=LO:HI"),
@@ -95,14 +81,14 @@ def fit(
     test_size: Annotated[
         float | None, option(help="Share of rows held out for the test; 0.25, or 0 for none.", metavar="S")
     ] = None,
-    test: TestFile = None,
+    test: options.TestFile = None,
     nested: Annotated[
         int | None, option(help="Test by K outer folds, each with a search of its own.", metavar="K")
     ] = None,
-    drop: Drop = None,
-    categorical: Categorical = None,
-    max_categories: MaxCategories = 50,
-    format: Format = "auto",
+    drop: options.Drop = None,
+    categorical: options.Categorical = None,
+    max_categories: options.MaxCategories = 50,
+    format: options.Format = "auto",
     compare: Annotated[bool, option("--compare", help="Also run scikit-learn's GridSearchCV.")] = False,
     out: Annotated[
         Path | None, option(help="Save the fitted model here (needs skops).", metavar="FILE")
@@ -117,8 +103,8 @@ def fit(
     ] = None,
     resume: Annotated[bool, option("--resume", help="Go on from the checkpoint if there is one.")] = False,
     max_time: Annotated[float | None, option(help="Seconds for the search.", metavar="S")] = None,
-    seed: Seed = 0,
-    quiet: Quiet = False,
+    seed: options.Seed = 0,
+    quiet: options.Quiet = False,
     verbose: Annotated[
         bool, option("--verbose", "-v", help="A line for every evaluation, and details.")
     ] = False,

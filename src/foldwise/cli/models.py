@@ -161,11 +161,9 @@ def criterion_for(method: str, family: str, task: str, loss: str | None, familie
     Several families are compared by their criterion, so it must be the same for all.
     """
     if method not in ("mpec", "slams"):
-        if families == 1 or task == "regression":
-            return "auto"
-        from foldwise.losses import Logistic
+        from foldwise.losses import USUAL_CRITERIA
 
-        return Logistic(s=2.0)
+        return "auto" if families == 1 else USUAL_CRITERIA[task]
     exact = "epsilon_insensitive" if task == "regression" else "hinge"
     if not (family == "box" and loss is None) and not (family in ("linear", "box") and loss == exact):
         raise InputError(

@@ -11,7 +11,7 @@ from sklearn.base import BaseEstimator, clone
 from sklearn.pipeline import Pipeline
 from sklearn.preprocessing import StandardScaler
 
-from foldwise.losses import Logistic, Loss, ModifiedHuber, Squared
+from foldwise.losses import USUAL_CRITERIA, Loss, ModifiedHuber
 
 __all__ = ["Tunable"]
 
@@ -47,9 +47,7 @@ class Tunable:
 
     def criterion(self) -> Loss:
         """What a search minimises when the user names nothing; docs/criteria.md has the evidence."""
-        if self.task == "regression":
-            return Squared()
-        return ModifiedHuber() if self.curved_hinge else Logistic(s=2.0)
+        return ModifiedHuber() if self.curved_hinge else USUAL_CRITERIA[self.task]
 
     def standardize(self) -> tuple[bool, bool] | str | None:
         """How the earlier steps act: None (there are none), a StandardScaler's two flags, or "general"."""
