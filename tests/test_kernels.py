@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from sklearn.metrics.pairwise import chi2_kernel, polynomial_kernel, rbf_kernel
 
-from foldwise import KernelSVC
+from foldwise import BilevelSearchCV, KernelSVC, KernelSVR
 from foldwise.kernels import (
     RBF,
     AdditiveChi2,
@@ -321,3 +321,108 @@ def test_a_kernel_that_defines_nothing_says_so():
         Kernel().pairs(rows())
     with pytest.raises(TypeError, match="Kernel does not define __call__"):
         Kernel()(rows(), rows())
+
+
+class Stretched(Kernel):
+    """``exp(-||(x - z) / ell||^2)`` with lengths, not widths, and a factor: no parameter has a usual name."""
+
+    def __init__(self, ell=1.5, height=2.0):
+        self.ell = ell
+        self.height = height
+
+    def parameters(self, d):
+        return {
+            "ell": np.broadcast_to(np.asarray(self.ell, float), d).copy(),
+            "height": np.array([float(self.height)]),
+        }
+
+    def names(self):
+        return ["ell", "height"]
+
+    def pairs(self, X, U=None):
+        return StretchedPairs(X, X if U is None else U)
+
+    def __call__(self, X, Z):
+        return self.pairs(X, Z).value(np.log(np.concatenate(list(self.parameters(X.shape[1]).values()))))
+
+
+class StretchedPairs:
+    def __init__(self, X, U):
+        self.D = (X.T[:, :, None] - U.T[:, None, :]) ** 2
+
+    def value(self, log_p):
+        self.part = self.D * np.exp(-2.0 * log_p[:-1])[:, None, None]
+        self.K = np.exp(log_p[-1] - self.part.sum(axis=0))
+        self.slopes = np.concatenate([2.0 * self.part * self.K, self.K[None]])
+        return self.K
+
+    def contract(self, P):
+        return np.einsum("pij,ij->p", self.slopes, P)
+
+    def apply(self, A):
+        return self.slopes @ A
+
+    def apply_transposed(self, A):
+        return np.swapaxes(self.slopes, 1, 2) @ A
+
+
+class Decaying(RBF):
+    """A Gaussian whose width has another name, found by its matrix alone."""
+
+    widths = ("decay",)
+
+    def __init__(self, decay=1.0):
+        self.decay = decay
+
+    def names(self):
+        return ["decay"]
+
+    def typical(self, X):
+        return Kernel.typical(self, X)
+
+    def parameters(self, d):
+        return {"decay": np.array([float(self.decay)])}
+
+    def pairs(self, X, U=None):
+        return RBF(1.0).pairs(X, U)
+
+    def __call__(self, X, Z):
+        return RBF(self.decay)(X, Z)
+
+
+@pytest.mark.parametrize(
+    "kernel",
+    [Stretched(), Decaying(), Sum([Stretched(), Decaying(0.3)], columns=[[0, 1], [1, 2]])],
+    ids=["lengths", "a width", "both in a sum"],
+)
+def test_parameters_may_have_any_name(kernel):
+    X = np.random.default_rng(0).normal(size=(24, 3))
+    check_kernel(kernel, X)
+    y = np.sin(X[:, 0]) + 0.1 * X[:, 1]
+    search = BilevelSearchCV(KernelSVR(kernel), cv=3, max_iter=3).fit(X, y)
+    assert {f"kernel__{name}" for name in kernel.names()} <= set(search.best_params_)
+
+
+def test_a_width_of_any_name_is_searched_like_gamma():
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(60, 3)) * 40.0
+    y = np.sin(X[:, 0] / 40.0) + 0.1 * rng.normal(size=60)
+    renamed = Decaying().typical(X)["decay"]
+    assert 0.2 < renamed / RBF().typical(X)["gamma"] < 2.0
+    ends = [-BilevelSearchCV(KernelSVR(k), cv=3).fit(X, y).best_score_ for k in (RBF(), Decaying())]
+    assert ends[1] == pytest.approx(ends[0], rel=2e-2)
+
+
+@pytest.mark.parametrize(
+    ("flaw", "message"),
+    [
+        ({"kinds": lambda self: {"decay": "broad"}}, "each must be 'width', 'weight' or 'other'"),
+        ({"bounds": lambda self, X: {"decay": (0.0, 1.0)}}, "finite, positive and in order"),
+        ({"kinds": lambda self: {"gamma": "width"}}, r"kinds\(\) has"),
+    ],
+    ids=["kind", "bounds", "name"],
+)
+def test_contract_of_what_a_kernel_says_about_its_parameters(flaw, message):
+    X = np.random.default_rng(0).normal(size=(12, 3))
+    with pytest.raises(AssertionError, match=message):
+        check_kernel(type("Flawed", (Decaying,), flaw)(), X)

@@ -12,6 +12,7 @@ from sklearn.svm import SVC, SVR
 
 import foldwise.stages as stages
 from foldwise import RBF, BilevelSearchCV, KernelSVC, KernelSVR, Linear, Sum
+from foldwise.optimizers import Rescued, TrustRegionNewton
 from foldwise.problems.assemble import Rows
 from foldwise.result import Status
 from foldwise.stages import choose_sample
@@ -243,3 +244,27 @@ def test_single_precision_in_a_search():
     with pytest.raises(ValueError, match="precision='single'"):
         KernelSVC(memory_limit=300_000.0).fit(X, y)
     KernelSVC(memory_limit=300_000.0, precision="single").fit(X, y)
+
+
+class Renamed(TrustRegionNewton):
+    name = "mine"
+
+
+@pytest.mark.parametrize("wrap", [lambda m: m, lambda m: Rescued(m)], ids=["subclass", "rescued"])
+def test_a_subclass_of_another_name_plays_the_same_stages(wrap):
+    X, y = rings(120)
+    ends = [
+        BilevelSearchCV(SVC(), method=wrap(kind(tol=1e-3)), cv=3, refit=False).fit(X, y).result_
+        for kind in (TrustRegionNewton, Renamed)
+    ]
+    assert ends[0].details["smooth_evaluations"] > 0
+    assert ends[1].details == ends[0].details
+    assert ends[1].objective == ends[0].objective
+
+
+@pytest.mark.parametrize("method", ["newton", "lbfgsb", "rprop"])
+def test_a_search_stopped_in_a_stage_is_called_by_its_method(method):
+    X, y = waves(80)
+    search = BilevelSearchCV(KernelSVR(), method=method, cv=3, callbacks=[lambda record: True]).fit(X, y)
+    assert search.result_.status == Status.STOPPED
+    assert search.result_.method == method

@@ -19,7 +19,7 @@ from foldwise.estimators.kernel import kernel_solver
 from foldwise.estimators.linear import linear_solver
 from foldwise.losses import Hinge, Loss, QuarticHinge
 from foldwise.models import Tunable
-from foldwise.models.kernel import kernel_dimension, kernel_start, slot_sizes, typical_widths
+from foldwise.models.kernel import kernel_dimension, kernel_start, slot_sizes
 from foldwise.models.linear import default_dimension
 from foldwise.optimizers.base import plain_params
 from foldwise.optimizers.starts import default_starts
@@ -187,7 +187,7 @@ def build_program(
         problems = _kernel_problems(model, X, rows, splits, folds, space, dims, marks, like)
         for problem, numbers in zip(problems, index, strict=True):
             problem.rows = numbers[problem.folds.order]
-        prior = _spread_penalty(space, dims, len(rows.Y[0]), shrinkage)
+        prior = _spread_penalty(model, space, dims, len(rows.Y[0]), shrinkage)
         solver: Any = ExactSemiparametric() if semiparametric else kernel_solver(model.loss, tol, 100)
         return Bilevel(problems, criterion, space, solver, prior)
 
@@ -247,9 +247,7 @@ def _narrow(model: KernelModel, dimensions: Mapping[str, Dimension], d: int) -> 
     """The dimensions with the widths of all features tied and, where something else is tuned, with a fixed tube."""
     sizes = slot_sizes(model, d)
     tied = {
-        name: replace(dim, tie=[0] * sizes[name])
-        if sizes.get(name, 1) > 1 and name.endswith("gamma")
-        else dim
+        name: replace(dim, tie=[0] * sizes[name]) if sizes.get(name, 1) > 1 and model.is_width(name) else dim
         for name, dim in dimensions.items()
     }
     rest = {name: dim for name, dim in tied.items() if model.roles[name].kind != "epsilon"}
@@ -341,8 +339,11 @@ def _landmarks(model: KernelModel, X: Any, folds: list | None, low_rank: bool | 
     out = []
     for design in designs:
         dense = np.asarray(design.toarray() if sp.issparse(design) else design, float)
-        typical = typical_widths(model.kernel, dense)
-        narrow = {name: 2.0 * value if name.endswith("gamma") else value for name, value in typical.items()}
+        kinds = model.kernel.kinds()
+        narrow = {
+            name: 2.0 * value if kinds[name] == "width" else value
+            for name, value in model.kernel.typical(dense).items()
+        }
         size = {name: values.size for name, values in model.kernel.parameters(dense.shape[1]).items()}
         widened = {
             name: np.full(size[name], value) if size[name] > 1 else value for name, value in narrow.items()
@@ -388,7 +389,8 @@ def _dimensions(tunable, model, X, rows, splits, how, user) -> dict[str, Dimensi
             dimension = replace(dimension, per="feature")
         if dimension.per not in model.roles[name].per:
             allowed = ", ".join(repr(per) for per in model.roles[name].per)
-            hint = "; use KernelSVC or KernelSVR with RBF(ard=True)" if name.endswith("gamma") else ""
+            width = kernel and model.is_width(name)
+            hint = "; use KernelSVC or KernelSVR with RBF(ard=True)" if width else ""
             raise ValueError(f"{name!r} cannot be tuned per {dimension.per}; per may be {allowed}{hint}")
         lower, kind = np.min(np.asarray(dimension.lower, float)), model.roles[name].kind
         two_sided = "box_lower" in spec or model.values.get("box_lower") is not None
@@ -487,13 +489,15 @@ SHRINKAGE = 0.5
 """Default strength of the penalty on the spread of per-feature widths."""
 
 
-def _spread_penalty(space: Space, dimensions: Mapping[str, Dimension], n: int, strength: float | None):
+def _spread_penalty(
+    model: KernelModel, space: Space, dimensions: Mapping[str, Dimension], n: int, strength: float | None
+):
     """``kappa / (2 n) ||log gamma - mean||^2`` for every block of several widths; None when there is none."""
     kappa = SHRINKAGE if strength is None else float(strength)
     blocks = [
         space.slices[block.name]
         for block in space.blocks
-        if block.size > 1 and block.name.endswith("gamma") and dimensions[block.name].scale == "log"
+        if block.size > 1 and model.is_width(block.name) and dimensions[block.name].scale == "log"
     ]
     if not blocks or kappa == 0:
         return None

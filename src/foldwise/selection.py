@@ -33,8 +33,6 @@ EXACT_TOL = 1e-3
 """The same for exact machines (hinge, tube), whose error has a kink wherever a row changes its kind."""
 WIDE_TOL = 1e-5
 """The same for linear models on sparse data, with more columns than rows, or with many hyper-parameters."""
-OWN_STARTS = ("mpec", "slams")
-"""Methods that look for their starting points themselves, on a grid."""
 BUNDLE_ROWS = 300
 """Rows up to which "auto" takes the bundle method for an exact machine and a criterion with kinks."""
 
@@ -77,7 +75,7 @@ def select(
     except KeyboardInterrupt:  # before the first evaluation; the stages' end is worth one
         if prelude.values is None:
             raise
-        optimizer = Halt(Status.INTERRUPTED)
+        optimizer = Halt(Status.INTERRUPTED, optimizer.name)
         outcomes = _run(optimizer, _kept(bilevel, None, ""), starts[:1], [], limits, ends, None)
     # 3. Where landmarks chosen at the start do not serve at the end, go on without them.
     best = min(outcomes, key=lambda result: result.objective)
@@ -103,15 +101,15 @@ def _starts(
     space = bilevel.space
     if settings.start is not None:
         return optimizer, [space.theta(settings.start)], [], prelude
-    if optimizer.name in ("grid", "constrained_grid"):
+    if not optimizer.uses_start:
         return optimizer, [0.5 * (space.lower + space.upper)], [], prelude
     reasoned = program.candidates(space)
-    if optimizer.name in OWN_STARTS:
+    if optimizer.finds_own_start:
         return optimizer, reasoned[:1], [], prelude
     scan = space.size <= SCAN_SIZE and not (several_penalties(bilevel) or has_boxes(bilevel))
     if optimizer.needs_gradient:
         prelude = program.play(
-            optimizer.name != "newton", limits, lambda part, stage: _kept(part, journal, stage)(0)
+            not optimizer.plays_stages, limits, lambda part, stage: _kept(part, journal, stage)(0)
         )
     alone = scan or prelude.values is not None or not optimizer.needs_gradient
     count = settings.n_starts or (1 if alone else min(2, len(reasoned)))
@@ -123,7 +121,7 @@ def _starts(
     elif optimizer.needs_gradient and settings.n_starts is None and scan:
         candidates = reasoned[1:]
     if prelude.ended is not None:
-        optimizer, starts = Halt(prelude.ended), starts[:1]
+        optimizer, starts = Halt(prelude.ended, optimizer.name), starts[:1]
     return optimizer, starts, candidates, prelude
 
 
@@ -186,7 +184,7 @@ def choose_method(settings: Settings, program: Program) -> Any:
     fields = kind.__dataclass_fields__
     if settings.tol is not None and "tol" in fields:
         options.setdefault("tol", settings.tol)
-    elif method == "newton":
+    elif kind.tol_by_model:
         kernel = isinstance(program.model, KernelModel)
         flat = is_wide(program.X) or space.size > SCAN_SIZE
         fine = WIDE_TOL if flat else np.clip(1e-3 / max(settings.mass, 1.0), 1e-8, 1e-5)
@@ -194,9 +192,9 @@ def choose_method(settings: Settings, program: Program) -> Any:
         options.setdefault("tol", tol)
     if settings.max_iter is not None and "max_iter" in fields:
         options.setdefault("max_iter", settings.max_iter)
-    if method == "random":
+    if "seed" in fields:
         options.setdefault("seed", settings.seed)
-    if method in OWN_STARTS:
+    if kind.finds_own_start:
         options.setdefault("from_start", settings.start is not None)
         if settings.n_starts is not None:
             options.setdefault("n_starts", settings.n_starts)

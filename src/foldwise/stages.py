@@ -88,10 +88,13 @@ class Prelude:
 
 @dataclass(frozen=True)
 class Halt(Minimizer):
-    """Evaluates its start and ends with a given status: a search that was cut short in a stage before it."""
+    """Evaluates its start and ends with a given status: a search that was cut short in a stage before it.
+
+    ``name`` is that of the method which did not come to run.
+    """
 
     status: Status
-    name: str = "newton"
+    name: str
 
     def iterate(self, trace: Trace, theta: np.ndarray) -> Status:
         """Evaluate ``theta``."""

@@ -168,13 +168,14 @@ class _Kernel(CallbackSupportMixin, BaseEstimator):
 
     @property
     def relevance_(self) -> np.ndarray:
-        """How much each feature matters: its width ``gamma_d`` times the feature's variance, largest 1.
+        """How much each feature matters: its width (``gamma_d`` of an RBF) times the feature's variance, largest 1.
 
         For a kernel with one width for all features, the variance alone.
         """
         check_is_fitted(self)
-        gamma = np.asarray(getattr(self.kernel_, "gamma", 1.0), float)
-        score = np.broadcast_to(gamma, self.n_features_in_) * self._variance
+        kinds, d = self.kernel_.kinds(), self.n_features_in_
+        own = [v for n, v in self.kernel_.parameters(d).items() if kinds[n] == "width" and v.size == d]
+        score = (own[0] if own else np.ones(d)) * self._variance
         return score / max(float(score.max()), np.finfo(float).tiny)
 
     def get_support(self, threshold: float = 0.01, indices: bool = False) -> np.ndarray:

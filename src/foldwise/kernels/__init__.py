@@ -7,8 +7,10 @@ derivatives, never the derivatives themselves as a stack of matrices:
 - ``contract(P)``: ``sum_ij P_ij dK_ij / dlog p`` for every parameter ``p``;
 - ``apply(A)``: ``(dK / dlog p) A`` for every parameter ``p``.
 
-Parameters are positive and enter by their logarithm. They are named ``gamma``, ``coef0``, ``weights`` as in the
-constructor; a :class:`Sum` numbers those of its parts: ``k0__gamma``, ``k1__gamma``, ...
+Parameters are positive and enter by their logarithm. They are named as in the constructor: ``gamma``, ``coef0``,
+``weights``, and in a kernel of your own as you like; a :class:`Sum` numbers those of its parts: ``k0__gamma``,
+``k1__gamma``, ... What a parameter is (a width, a weight), where a search starts and between which bounds it looks, the
+kernel says itself: ``kinds``, ``typical`` and ``bounds``.
 """
 
 from foldwise.kernels.single import (

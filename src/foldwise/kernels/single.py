@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 from sklearn.base import BaseEstimator
@@ -35,9 +35,38 @@ class Kernel(BaseEstimator):
     [[1.0], [0.1353]]
     """
 
+    widths: ClassVar[Sequence[str]] = ()
+    """Names of the parameters that make the kernel narrower as they grow, such as ``gamma`` of :class:`RBF`."""
+
     def names(self) -> list[str]:
-        """Names of the tunable parameters."""
-        return [name for name in ("gamma", "coef0") if name in self.get_params(deep=False)]
+        """Names of the tunable parameters, which may be any."""
+        return list(self.parameters(1))
+
+    def kinds(self) -> dict[str, str]:
+        """What each parameter is: a "width" (one of :attr:`widths`), a "weight" of a part, or "other".
+
+        Widths of single features are drawn together by a search, and its first points vary all widths.
+        """
+        return {name: "width" if name in self.widths else "other" for name in self.names()}
+
+    def typical(self, X: Array) -> dict[str, float]:
+        """A value of every parameter from which a search on these rows may start.
+
+        A width is chosen so that a typical pair of rows has ``-log(k(x, z) / sqrt(k(x, x) k(z, z))) = 1``, all others
+        being as they are; any other parameter keeps its value.
+        """
+        own = {name: float(np.mean(values)) for name, values in self.parameters(X.shape[1]).items()}
+        rows = X[:: max(1, len(X) // 200)]
+        for name, kind in self.kinds().items():
+            if kind == "width":
+                own[name] = _typical_width(self, name, rows)
+        return own
+
+    def bounds(self, X: Array) -> dict[str, tuple[float, float]]:
+        """Between which values a search on these rows may look for every parameter: from typical ones, by default."""
+        kinds = self.kinds()
+        lowest = {name: 1e-2 if kinds[name] == "other" else 1e-4 for name in kinds}
+        return {name: (lowest[name] * value, 1e2 * value) for name, value in self.typical(X).items()}
 
     def parameters(self, d: int) -> dict[str, Array]:
         """Values of the tunable parameters by name, each an array; ``d`` is the number of columns of X."""
@@ -72,6 +101,24 @@ class Kernel(BaseEstimator):
     def resolved(self, names: Sequence[str] | None) -> Kernel:
         """This kernel with columns that were chosen by name turned into numbers."""
         return self
+
+
+def _typical_width(kernel: Kernel, name: str, X: Array) -> float:
+    """The value of one parameter at which the mean exponent over pairs of rows is 1, by bisection of its logarithm."""
+    size = kernel.parameters(X.shape[1])[name].size
+    floor = np.finfo(float).tiny
+
+    def exponent(log_p: float) -> float:
+        value = np.exp(log_p)
+        changed = kernel.with_parameters({name: value if size == 1 else np.full(size, value)})
+        own = np.sqrt(np.maximum(changed.diagonal(X), floor))
+        return float(-np.log(np.clip(changed(X, X) / np.outer(own, own), 1e-300, 1.0)).mean())
+
+    low, high = np.log(1e-10), np.log(1e10)
+    for _ in range(60):
+        middle = 0.5 * (low + high)
+        low, high = (middle, high) if exponent(middle) < 1.0 else (low, middle)
+    return float(np.exp(0.5 * (low + high)))
 
 
 def _not_negative(name: str, value: Any) -> Array:
@@ -310,6 +357,10 @@ def _ard_apply(K: Array, X: Array, X2: Array, U: Array, U2: Array, gamma: Array,
     return out
 
 
+def _total_variance(X: Array) -> float:
+    return max(float(X.var(axis=0).sum()), np.finfo(float).tiny)
+
+
 class RBF(Kernel):
     """``k(x, z) = exp(-gamma ||x - z||^2)``, or with one ``gamma`` per feature.
 
@@ -320,9 +371,17 @@ class RBF(Kernel):
         One width per feature; a scalar ``gamma`` is then every feature's value.
     """
 
+    widths = ("gamma",)
+
     def __init__(self, gamma=1.0, ard=False):
         self.gamma = gamma
         self.ard = ard
+
+    def names(self):
+        return ["gamma"]
+
+    def typical(self, X):
+        return {"gamma": 1.0 / _total_variance(X)}  # a typical exponent is 2
 
     def parameters(self, d):
         gamma = _not_negative("gamma", self.gamma)
@@ -381,10 +440,15 @@ class _PolynomialPairs:
 class Polynomial(Kernel):
     """``k(x, z) = (gamma x'z + coef0)^degree`` with a fixed integer degree."""
 
+    widths = ("gamma",)
+
     def __init__(self, degree=3, gamma=1.0, coef0=1.0):
         self.degree = degree
         self.gamma = gamma
         self.coef0 = coef0
+
+    def typical(self, X):
+        return {"gamma": 1.0 / _total_variance(X), "coef0": 1.0}
 
     def parameters(self, d):
         if int(self.degree) != self.degree or self.degree < 1:
@@ -409,8 +473,15 @@ def _check_histograms(X: Array) -> None:
 class ExpChi2(Kernel):
     """``k(x, z) = exp(-gamma sum_d (x_d - z_d)^2 / (x_d + z_d))`` for histograms (thesis 6.1)."""
 
+    widths = ("gamma",)
+
     def __init__(self, gamma=1.0):
         self.gamma = gamma
+
+    def typical(self, X):
+        sample = X[:: max(1, len(X) // 200)]
+        _check_histograms(sample)
+        return {"gamma": 1.0 / max(float(-additive_chi2_kernel(sample).mean()), 1e-12)}
 
     def parameters(self, d):
         return {"gamma": _not_negative("gamma", self.gamma)}

@@ -105,6 +105,26 @@ class Sum(Kernel):
         inner = [f"k{p}__{name}" for p, kernel in enumerate(self.kernels) for name in kernel.names()]
         return ["weights", *inner]
 
+    def kinds(self):
+        inner = {
+            f"k{p}__{name}": kind for p, k in enumerate(self.kernels) for name, kind in k.kinds().items()
+        }
+        return {"weights": "weight", **inner}
+
+    def typical(self, X):
+        out = {"weights": 1.0 / len(self.kernels)}
+        for p, kernel in enumerate(self.kernels):
+            part = kernel.typical(X[:, self._columns(p)])
+            out |= {f"k{p}__{name}": value for name, value in part.items()}
+        return out
+
+    def bounds(self, X):
+        out = {"weights": (1e-4, 1e2)}
+        for p, kernel in enumerate(self.kernels):
+            part = kernel.bounds(X[:, self._columns(p)])
+            out |= {f"k{p}__{name}": pair for name, pair in part.items()}
+        return out
+
     def _columns(self, p: int) -> Any:
         if self.columns is None:
             return slice(None)

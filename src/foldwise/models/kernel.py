@@ -19,30 +19,7 @@ from foldwise.problems.assemble import Role
 from foldwise.problems.assemble_kernel import KernelModel, kernel_slots
 from foldwise.space import Dimension, Lin, Log
 
-__all__ = ["BUILDERS", "kernel_dimension", "kernel_start", "typical_widths"]
-
-
-def typical_widths(kernel: Kernel, X: np.ndarray) -> dict[str, float]:
-    """A value of every kernel parameter from which a search may start.
-
-    The width ``1 / (d var)`` makes a typical exponent 2; chi-squared distances are measured on a sample of rows.
-    """
-    if isinstance(kernel, Sum):
-        out = {"weights": 1.0 / len(kernel.kernels)}
-        for p, part in enumerate(kernel.kernels):
-            columns = kernel._columns(p)
-            out |= {f"k{p}__{name}": value for name, value in typical_widths(part, X[:, columns]).items()}
-        return out
-    variance = max(float(X.var(axis=0).sum()), np.finfo(float).tiny)
-    if isinstance(kernel, Polynomial):
-        return {"gamma": 1.0 / variance, "coef0": 1.0}
-    if isinstance(kernel, RBF):
-        return {"gamma": 1.0 / variance}
-    if "gamma" in kernel.names():
-        sample = X[:: max(1, len(X) // 200)]
-        distance = -np.log(np.clip(kernel.with_parameters({"gamma": 1.0})(sample, sample), 1e-300, 1.0))
-        return {"gamma": 1.0 / max(float(distance.mean()), 1e-12)}
-    return {}
+__all__ = ["BUILDERS", "kernel_dimension", "kernel_start"]
 
 
 def kernel_dimension(name: str, model: KernelModel, X: np.ndarray, spread: float, grouped: bool) -> Dimension:
@@ -57,13 +34,7 @@ def kernel_dimension(name: str, model: KernelModel, X: np.ndarray, spread: float
         size = _diagonal(model.kernel, X)
         low, high = 1e-2 / size, 1e4 / size
         return Log(low, high, per=per) if role.sign > 0 else Log(0.5 / high, 0.5 / low, per=per)
-    slot = model.slot_names[name]
-    typical = typical_widths(model.kernel, X)[slot]
-    if slot.endswith("weights"):
-        return Log(1e-4, 1e2)
-    if slot.endswith("coef0"):
-        return Log(1e-2, 1e2)
-    return Log(1e-4 * typical, 1e2 * typical)
+    return Log(*model.kernel.bounds(X)[model.slot_names[name]])
 
 
 def _diagonal(kernel: Kernel, X: np.ndarray) -> float:
@@ -73,7 +44,7 @@ def _diagonal(kernel: Kernel, X: np.ndarray) -> float:
     if isinstance(kernel, Sum):
         return 1.0
     sample = X[:: max(1, len(X) // 100)]
-    return max(float(np.mean(kernel.with_parameters(typical_widths(kernel, X)).diagonal(sample))), 1e-12)
+    return max(float(np.mean(kernel.with_parameters(kernel.typical(X)).diagonal(sample))), 1e-12)
 
 
 def kernel_start(
@@ -81,22 +52,22 @@ def kernel_start(
 ) -> tuple[dict[str, float], list[dict[str, float]]]:
     """Starting values of the tuned hyper-parameters, and a few more points to look at first."""
     values: dict[str, float] = {}
-    widths = typical_widths(model.kernel, X)
+    typical = model.kernel.typical(X)
     strength = 1.0 / _diagonal(model.kernel, X)
     for name in tuned:
         role = model.roles[name]
         if role.kind == "log_kernel":
-            values[name] = widths[model.slot_names[name]]
+            values[name] = typical[model.slot_names[name]]
         elif role.kind == "log_c" and name != "class_weight":
             values[name] = strength if role.sign > 0 else 0.5 / strength
     c_names = [n for n in values if model.roles[n].kind == "log_c"]
-    gammas = [n for n in values if n.endswith("gamma")]
+    widths = [n for n in values if model.is_width(n)]
     points = []
     for more, wider in ((10.0, 0.25), (100.0, 0.06)):
         point = dict(values)
         for name in c_names:
             point[name] *= more ** model.roles[name].sign
-        for name in gammas:
+        for name in widths:
             point[name] *= wider
         if point != values and point not in points:
             points.append(point)

@@ -12,7 +12,7 @@ from foldwise.bilevel import Bilevel, Evaluation
 from foldwise.result import MESSAGES, Record, Result, Status
 from foldwise.space import Space
 
-__all__ = ["Optimizer", "StopSearch", "Trace", "natural_units", "run"]
+__all__ = ["Minimizer", "Optimizer", "StopSearch", "Trace", "natural_units", "run"]
 
 
 class StopSearch(Exception):
@@ -27,7 +27,7 @@ class Optimizer(Protocol):
     """An outer method: moves ``theta`` to lower the cross-validation error."""
 
     name: str
-    needs_gradient: bool
+    needs_gradient: ClassVar[bool]
 
     def feasible(self, space: Space, theta: np.ndarray) -> np.ndarray:
         """The point near ``theta`` that the method may start from."""
@@ -230,11 +230,25 @@ def plain_params(params: dict[str, Any]) -> dict[str, Any]:
 class Minimizer:
     """Gives a method its public ``minimize``.
 
-    ``messages`` holds a method's own words for endings that the usual ones do not fit.
+    A search asks a method what it is by these fields, never by its name; subclasses inherit them.
+
+    Attributes
+    ----------
+    name : what results call it
+    needs_gradient : whether it follows hypergradients
+    uses_start : whether the point that it is started from matters
+    finds_own_start : whether it looks for starting points itself, so that it is given one only
+    plays_stages : whether cheaper searches come first that value a similar machine (a smoothed hinge, few rows)
+    tol_by_model : whether its ``tol`` is a relative accuracy of the objective, with a default for every kind of model
+    messages : a method's own words for endings that the usual ones do not fit
     """
 
     name = ""
-    needs_gradient = True
+    needs_gradient: ClassVar[bool] = True
+    uses_start: ClassVar[bool] = True
+    finds_own_start: ClassVar[bool] = False
+    plays_stages: ClassVar[bool] = False
+    tol_by_model: ClassVar[bool] = False
     messages: ClassVar[Mapping[Status, str]] = {}
 
     def feasible(self, space: Space, theta: np.ndarray) -> np.ndarray:

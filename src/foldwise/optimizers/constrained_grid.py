@@ -56,6 +56,7 @@ class ConstrainedGrid(Minimizer):
 
     name = "constrained_grid"
     needs_gradient = False
+    uses_start = False
 
     def __post_init__(self) -> None:
         if not 1 <= self.max_features <= 20:

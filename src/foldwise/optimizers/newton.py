@@ -35,6 +35,8 @@ class TrustRegionNewton(Minimizer):
     radius: float = 1.5
 
     name = "newton"
+    plays_stages = True
+    tol_by_model = True
 
     def __post_init__(self) -> None:
         if self.hessian not in ("exact", "gauss-newton"):

@@ -34,6 +34,7 @@ class Grid(Minimizer):
 
     name = "grid"
     needs_gradient = False
+    uses_start = False
 
     def axes(self, space) -> list[np.ndarray]:
         """The values of every entry of ``theta``."""

@@ -52,6 +52,10 @@ class Rescued(Minimizer):
 
     name = "rescued"
 
+    def __post_init__(self) -> None:
+        for field_name in ("plays_stages", "uses_start"):  # what the method is, this is
+            object.__setattr__(self, field_name, getattr(self.method, field_name))
+
     def feasible(self, space, theta: np.ndarray) -> np.ndarray:
         """The point near ``theta`` that the method may start from."""
         return self.method.feasible(space, theta)

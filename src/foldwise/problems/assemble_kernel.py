@@ -54,6 +54,10 @@ class KernelModel:
     memory_limit: float = 8e9
     precision: str = "double"
 
+    def is_width(self, name: str) -> bool:
+        """Whether a hyper-parameter makes the kernel narrower as it grows."""
+        return name in self.slot_names and self.kernel.kinds()[self.slot_names[name]] == "width"
+
 
 @dataclass(frozen=True)
 class SemiparametricModel(KernelModel):
@@ -189,7 +193,8 @@ def _pairs(model: KernelModel, X: np.ndarray) -> Any:
         return model.kernel.pairs(X)
     if model.precision != "single":
         raise ValueError(f"precision must be 'double' or 'single'; got {model.precision!r}")
-    if not hasattr(model.kernel, "single_pairs") or model.kernel.parameters(X.shape[1])["gamma"].size > 1:
+    sizes = [values.size for values in model.kernel.parameters(X.shape[1]).values()]
+    if not hasattr(model.kernel, "single_pairs") or max(sizes, default=1) > 1:
         raise ValueError(
             f"precision='single' is for RBF with one width and ExpChi2; got {model.kernel}. Use precision='double'"
         )

@@ -9,10 +9,12 @@ import numpy as np
 from sklearn.base import clone
 
 from foldwise.bilevel import Bilevel
+from foldwise.estimators import KernelSVR
 from foldwise.kernels import Kernel
 from foldwise.losses import Loss
 from foldwise.problems.assemble import Role, Rows, make_space
 from foldwise.problems.assemble_kernel import KernelModel, assemble_kernel
+from foldwise.search import BilevelSearchCV
 from foldwise.solvers.libsvm import LibSvm
 from foldwise.solvers.representer import RepresenterNewton
 from foldwise.space import Dimension, Lin, Log
@@ -37,7 +39,8 @@ def check_kernel(kernel: Kernel, X: np.ndarray, *, across: bool = True, seed: in
     -----
     Symmetry, positive semi-definiteness and the diagonal; that ``pairs`` gives the same matrix as a call, also at other
     parameters and after it was asked for others; ``contract``, ``apply`` and ``apply_transposed`` against central
-    differences and against each other, between rows and across two sets; that copies keep their parameters.
+    differences and against each other, between rows and across two sets; that copies keep their parameters; what it
+    says about its parameters (``kinds``, ``typical``, ``bounds``), and a whole search over all of them.
 
     Examples
     --------
@@ -67,6 +70,37 @@ def check_kernel(kernel: Kernel, X: np.ndarray, *, across: bool = True, seed: in
         close(pairs.value(log_p), kernel(X, U), 1e-11, "pairs(X, U).value")
         close(kernel(U, X), kernel(X, U).T, 1e-12, "kernel(U, X): transpose")
         _check_derivatives(pairs, log_p, (n, len(U)), rng, "pairs(X, U)")
+    _check_search(kernel, X, rng)
+
+
+def _check_search(kernel: Kernel, X: np.ndarray, rng: np.random.Generator) -> None:
+    """What the kernel says about its parameters, and a whole search over them."""
+    kinds = kernel.kinds()
+    wrong = [kind for kind in kinds.values() if kind not in ("width", "weight", "other")]
+    require(not wrong, f"kinds() has {wrong}; each must be 'width', 'weight' or 'other'")
+    require(list(kinds) == kernel.names(), f"kinds() has {list(kinds)}; names() is {kernel.names()}")
+    typical, bounds = kernel.typical(X), kernel.bounds(X)
+    for what, got in (("typical(X)", typical), ("bounds(X)", bounds)):
+        require(list(got) == kernel.names(), f"{what} has {list(got)}; names() is {kernel.names()}")
+    for name, value in typical.items():
+        low, high = bounds[name]
+        require(
+            0 < low <= value <= high < np.inf,
+            f"bounds of {name} are ({low:g}, {high:g}) and typical is {value:g}; they must be finite, positive and in "
+            "order",
+        )
+    y = kernel(X, X) @ rng.normal(size=len(X))
+    y = (y - y.mean()) / max(float(y.std()), np.finfo(float).tiny) + 0.1 * rng.normal(size=len(X))
+    search = BilevelSearchCV(KernelSVR(kernel, loss="squared"), cv=3, max_iter=5).fit(X, y)
+    missing = [name for name in kernel.names() if f"kernel__{name}" not in search.best_params_]
+    require(not missing, f"a search over the kernel does not tune {', '.join(missing)}")
+    result = search.result_
+    require(
+        result.objective <= result.objective_start,
+        f"a search over the kernel ended at {result.objective:g}, above its start {result.objective_start:g}",
+    )
+    K = search.best_estimator_.kernel_(X, X)
+    require(np.all(np.isfinite(K)), "the kernel matrix at the end of a search is not finite")
 
 
 def _log(parameters: Mapping[str, np.ndarray]) -> np.ndarray:

@@ -261,6 +261,7 @@ class _OneProgram(Minimizer):
     """What both methods share: the description, the size limit, the records, the certificate."""
 
     needs_gradient = False
+    finds_own_start = True
     messages: ClassVar[Mapping[Status, str]] = {
         Status.CONVERGED: "The program of all folds is solved to its tolerance; details holds its certificate.",
         Status.STALLED: "The program of all folds is not solved to its tolerance; this is the best point seen.",
