@@ -22,6 +22,7 @@ LAYERS = [
         "kernels",
         "design",
         "space",
+        "splits",
         "result",
         "callbacks",
         "journal",

@@ -29,11 +29,10 @@ from foldwise.problems.gram import choose_landmarks
 from foldwise.problems.parameters import BOX
 from foldwise.solvers.bordered import ExactSemiparametric
 from foldwise.space import Dimension, Space, as_dimension
+from foldwise.splits import Splits
 from foldwise.stages import SAMPLE_FROM, Prelude, Stage, choose_sample, decisions_by_row, play
 
 __all__ = ["Program", "build_program", "training_mass"]
-
-Splits = Sequence[tuple[np.ndarray, np.ndarray]]
 
 
 @dataclass(eq=False)

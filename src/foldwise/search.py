@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 import time
+from collections.abc import Iterable
 from contextlib import nullcontext
 from dataclasses import replace
 from typing import Any
@@ -32,6 +33,7 @@ from foldwise.problems.assemble_kernel import KernelModel
 from foldwise.program import Program, build_program, training_mass
 from foldwise.result import Result
 from foldwise.selection import Settings, choose_method, select
+from foldwise.splits import read_splits
 from foldwise.version import __version__
 
 __all__ = ["BilevelSearchCV"]
@@ -92,6 +94,9 @@ class BilevelSearchCV(CallbackSupportMixin, MetaEstimatorMixin, BaseEstimator):
         "modified_huber" for a machine with the hinge itself and a kernel that is not linear, such as ``SVC``
         (a precomputed kernel counts as such).
     cv : int, splitter or iterable, default=5
+        What scikit-learn takes: a number of folds, a splitter, or pairs (training rows, validation rows) of row numbers
+        or masks. A row that a pair repeats (a bootstrap, oversampling) counts that often, in training, in the criterion
+        and in scalers; a row may train and validate the same fold.
     n_starts : int, optional
         Run the method from this many points and keep the best end. By default, with up to four hyper-parameters, a few
         points are looked at and the method runs once, from the best of them; with more, or with penalties of single
@@ -353,13 +358,12 @@ class BilevelSearchCV(CallbackSupportMixin, MetaEstimatorMixin, BaseEstimator):
         return data, Rows(target[None], weight, group, group_labels), None
 
     def _splits(self, tunable: Tunable, X, y, groups, rows: Rows) -> list[tuple[np.ndarray, np.ndarray]]:
-        cv = check_cv(self.cv, y, classifier=tunable.task == "classification")
-        splits = [(np.asarray(a), np.asarray(b)) for a, b in cv.split(X, y, groups)]
-        if not splits:
-            raise ValueError("cv gives no folds; pass a number of folds, a splitter or (train, test) pairs")
-        for t, (train, validation) in enumerate(splits):
-            if not len(train) or not len(validation):
-                raise ValueError(f"fold {t} has {len(train)} training and {len(validation)} validation rows")
+        pairs = self.cv
+        if isinstance(pairs, str) or hasattr(pairs, "split") or not isinstance(pairs, Iterable):
+            cv = check_cv(self.cv, y, classifier=tunable.task == "classification")
+            pairs = cv.split(X, y, groups)
+        splits = read_splits(pairs, rows.Y.shape[1])
+        for t, (train, _) in enumerate(splits):
             if rows.label is not None:
                 weight = None if rows.weight is None else rows.weight[train]
                 present = np.bincount(rows.label[train], weight, minlength=len(rows.class_labels))

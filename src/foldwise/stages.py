@@ -20,10 +20,9 @@ from foldwise.optimizers.newton import TrustRegionNewton
 from foldwise.problems.assemble import Rows
 from foldwise.result import CUT_SHORT, MESSAGES, Result, Status
 from foldwise.space import Space
+from foldwise.splits import Splits
 
 __all__ = ["SAMPLE_FROM", "Halt", "Prelude", "Stage", "choose_sample", "decisions_by_row", "play"]
-
-Splits = Sequence[tuple[np.ndarray, np.ndarray]]
 
 SAMPLE_FROM = 400
 """A sample of the rows is searched first from this many rows on."""
@@ -80,7 +79,10 @@ class Prelude:
             if not problem.loss.smooth or len(alpha) != problem.n_targets:
                 continue
             gram = problem.gram(theta, problem.parameters(theta))
-            Z = gram.product(np.ascontiguousarray(alpha[:, rows[problem.folds.order]])) + b[:, None]
+            own, known = rows[problem.folds.order], np.zeros((len(alpha), problem.n_rows))
+            row, first = np.unique(own, return_index=True)  # one copy of a row that a split repeats
+            known[:, first] = alpha[:, row]
+            Z = gram.product(known) + b[:, None]
             problem.first = np.column_stack([Z, b])[problem.target] * (problem.split == 0)[:, None]
             if len(bilevel.problems) > 1:  # the other folds' start from its solution
                 break
@@ -191,7 +193,7 @@ def _coefficients(
     problem, point = bilevel.problems[0], best.points[0]
     tasks = np.flatnonzero(problem.split == 0)
     alpha = np.zeros((len(tasks), n_rows))
-    alpha[:, index[0][problem.folds.order]] = point.alpha[tasks]
+    np.add.at(alpha.T, index[0][problem.folds.order], point.alpha[tasks].T)  # a row may come several times
     return alpha, point.W[tasks, -1]
 
 
@@ -221,10 +223,10 @@ def choose_sample(rows: Rows, splits: Splits, n: int) -> tuple[np.ndarray, Split
     few = list(splits[:SAMPLE_SPLITS])
     # One stratum for every class and way to take part in the folds; of each an even share.
     label = np.zeros(n, dtype=int) if rows.label is None else np.asarray(rows.label)
-    stratum = label * 3 ** len(few)
+    stratum = label * 4 ** len(few)
     for k, (train, validation) in enumerate(few):
-        stratum[train] += 3**k
-        stratum[validation] += 2 * 3**k
+        stratum[train] += 4**k
+        stratum[validation] += 2 * 4**k  # 3 with the line above: a row may do both
     order = np.random.default_rng(0).permutation(n)
     order = order[np.argsort(stratum[order], kind="stable")]
     chosen = np.sort(order[np.floor(np.arange(size) * (n / size)).astype(int)])

@@ -327,9 +327,8 @@ def _class_weights(model, rows, folds, cells, K, T, Q) -> np.ndarray:
     out = np.ones((K * T, Q))
     for t in range(T):
         if model.class_weight == "balanced":
-            train = folds.train[t]
-            weight = None if rows.weight is None or count_rows else rows.weight[train]
-            counts = np.bincount(rows.label[train], weight, minlength=n_labels).astype(float)
+            weight = folds.count[t] if rows.weight is None or count_rows else folds.count[t] * rows.weight
+            counts = np.bincount(rows.label, weight, minlength=n_labels)
             by_label = counts.sum() / (n_labels * np.where(counts > 0, counts, 1.0))
         else:
             by_label = np.array([float(model.class_weight.get(code, 1.0)) for code in range(n_labels)])
@@ -375,5 +374,5 @@ def _training_rows(X: np.ndarray, folds: Folds, t: int) -> tuple[np.ndarray, np.
             "ij,ij->j", after - mean, after - mean
         )
         return mean, square / count
-    part = X[folds.train[t]]
+    part = X[np.repeat(np.arange(len(X)), folds.count[t].astype(int))]
     return part.mean(axis=0), part.var(axis=0)

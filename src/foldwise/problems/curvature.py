@@ -147,7 +147,7 @@ class PieceGram:
         for m, q in np.argwhere(trace < 1e-10 * self.largest):
             rows = np.flatnonzero(p.folds.train[p.split[m]] & (p.folds.cell == q))
             none = np.full(len(rows), NONE)
-            change = self._change(self.codes[m, rows], none, rows, p.Y[p.target[m]])
+            change = self._change(self.codes[m, rows], none, rows, p.Y[p.target[m]], m)
             self.G[m, q], self.b0[m, q], self.b1[m, q] = self._moments(rows, *change)
             self.largest[m, q] = np.trace(self.G[m, q])
 
@@ -165,7 +165,7 @@ class PieceGram:
             rows = np.flatnonzero(changed[i] & p.folds.train[p.split[m]])
             if not len(rows):
                 continue
-            da, db0, db1 = self._change(new[i][rows], old[i][rows], rows, y)
+            da, db0, db1 = self._change(new[i][rows], old[i][rows], rows, y, m)
             if p.n_cells == 1:
                 self._add(m, 0, rows, da, db0, db1)
                 continue
@@ -197,13 +197,18 @@ class PieceGram:
                     self.b0[tasks[b], q] -= d0
                     self.b1[tasks[b], q] -= d1
 
-    def _change(self, new: np.ndarray, old: np.ndarray, rows: np.ndarray, y: np.ndarray):
-        loss: Any = self.problem.loss
+    def _change(
+        self, new: np.ndarray, old: np.ndarray, rows: np.ndarray, y: np.ndarray, task: int | None = None
+    ):
+        """How the coefficients of rows change, times their weights and how often they train the task (else once)."""
+        p = self.problem
+        loss: Any = p.loss
         yr = y[rows]
         after, before = loss.coefficients(new, yr), loss.coefficients(old, yr)
-        if self.problem.uniform:
+        times = None if task is None or p.folds.once else p.folds.count[p.split[task], rows]
+        if p.uniform and times is None:
             return tuple(a - b for a, b in zip(after, before, strict=True))
-        weight = self.problem.weight[rows]
+        weight = p.weight[rows] if times is None else p.weight[rows] * times
         return tuple(weight * (a - b) for a, b in zip(after, before, strict=True))
 
     def _moments(self, rows: np.ndarray, da: np.ndarray, db0: np.ndarray, db1: np.ndarray):

@@ -26,6 +26,8 @@ class Folds:
     validation : list of slice or ndarray
         Stored rows that validate split ``t``.
     train : ndarray of bool, shape (splits, n)
+    count : ndarray, shape (splits, n)
+        How often a row trains a split: ``train`` itself where none does so twice.
     segments : list of list of slice
         ``segments[b][q]``: stored rows of block ``b`` and cell ``q``. Without a partition there is one block.
     cell : ndarray of int, shape (n,)
@@ -36,9 +38,15 @@ class Folds:
     partition: bool
     validation: list
     train: np.ndarray
+    count: np.ndarray
     segments: list
     cell: np.ndarray
     n_cells: int
+
+    @property
+    def once(self) -> bool:
+        """Whether no row trains a split twice."""
+        return self.count is self.train
 
     @property
     def n_splits(self) -> int:
@@ -48,25 +56,19 @@ class Folds:
     def build(
         cls, n: int, splits: Sequence[tuple[np.ndarray, np.ndarray]], cell: np.ndarray | None = None
     ) -> Folds:
-        """From ``(train, validation)`` index pairs, as a scikit-learn splitter yields them."""
+        """From ``(train, validation)`` pairs of row numbers, which may repeat rows and have rows in common."""
         cell = np.zeros(n, dtype=int) if cell is None else np.asarray(cell, dtype=int)
         n_cells = int(cell.max()) + 1 if n else 1
         block = np.full(n, len(splits))
-        count = np.zeros(n, dtype=int)
-        complementary = True
+        validations = np.zeros(n, dtype=int)
+        partition = True
         for t, (train, validation) in enumerate(splits):
             block[validation] = t
-            count[validation] += 1
-            complementary &= len(train) + len(validation) == n
-        # Index pairs without repeats: equal sizes and an empty overlap make the complement.
-        partition = bool(complementary and count.max(initial=0) <= 1)
-        if partition:
-            for train, validation in splits:
-                inside = np.zeros(n, dtype=bool)
-                inside[train] = True
-                if inside[validation].any() or inside.sum() != len(train):
-                    partition = False
-                    break
+            used = np.bincount(validation, minlength=n)
+            validations += used
+            # K-fold: every row trains or validates, once.
+            partition = partition and bool(np.all(used + np.bincount(train, minlength=n) == 1))
+        partition = partition and validations.max(initial=0) <= 1
         if not partition:
             block[:] = 0
         key = block * n_cells + cell
@@ -80,16 +82,19 @@ class Folds:
         ]
         position = np.empty(n, dtype=int)
         position[order] = np.arange(n)
-        train_mask = np.zeros((len(splits), n), dtype=bool)
+        trains = np.zeros((len(splits), n), dtype=bool)
         validation_rows: list = []
         for t, (train, validation) in enumerate(splits):
-            train_mask[t, position[train]] = True
+            trains[t, position[train]] = True
             if partition:
                 rows = segments[t]
                 validation_rows.append(slice(rows[0].start, rows[-1].stop) if t < n_blocks else slice(0, 0))
             else:
                 validation_rows.append(np.sort(position[validation]))
-        return cls(order, partition, validation_rows, train_mask, segments, cell[order], n_cells)
+        count = trains
+        if any(len(train) > np.count_nonzero(row) for (train, _), row in zip(splits, trains, strict=True)):
+            count = np.stack([np.bincount(position[train], minlength=n) for train, _ in splits]).astype(float)
+        return cls(order, partition, validation_rows, trains, count, segments, cell[order], n_cells)
 
     @classmethod
     def whole(cls, n: int, cell: np.ndarray | None = None) -> Folds:

@@ -89,9 +89,9 @@ class KernelProblem:
         self.weight = np.ones(self.n_rows) if weight is None else weight
         self.target = np.repeat(np.arange(self.n_targets), self.n_splits)
         self.split = np.tile(np.arange(self.n_splits), self.n_targets)
-        self.trains = folds.train[self.split]
+        self.trains, self.times = folds.train[self.split], folds.count[self.split]
         if present is not None:
-            self.trains = self.trains & present[self.target]
+            self.trains, self.times = self.trains & present[self.target], self.times * present[self.target]
         self.validation_weight = []
         for m in range(self.n_tasks):
             rows = folds.validation[self.split[m]]
@@ -145,8 +145,8 @@ class KernelProblem:
         return self._gram
 
     def strength(self, par: Canonical) -> np.ndarray:
-        """``c_j v_j`` on training rows, zero elsewhere: shape (tasks, n)."""
-        return self.by_row(par.c) * self.weight * self.trains
+        """``c_j v_j`` times how often a row trains the task: shape (tasks, n)."""
+        return self.by_row(par.c) * self.weight * self.times
 
     def loss_at(self, par: Canonical) -> Loss:
         """The training loss with its tube widths, one per task and row."""
@@ -190,25 +190,36 @@ class KernelProblem:
         return point.systems
 
     def adjoint(self, point: KernelPoint, slopes) -> np.ndarray:
-        """Adjoints ``a`` (tasks, n + 1) from the criterion's slopes: a list of (task, rows, dF/dz on these rows).
+        """Adjoints (tasks, 2 n + 1) from the criterion's slopes: a list of (task, rows, dF/dz on these rows).
 
-        ``a`` is the slope on validation rows and solves the transposed system on active ones; the last column is the
-        multiplier of the intercept.
+        First ``a``: the slope on validation rows plus, on active ones, the solution of the transposed system; then this
+        solution alone, as a row may validate and be active at once; last the multiplier of the intercept.
         """
-        out = np.zeros((self.n_tasks, self.n_rows + 1))
+        n = self.n_rows
+        out = np.zeros((self.n_tasks, 2 * n + 1))
         for m, rows, g in slopes:
-            out[m, :-1][rows] = g
+            self.collect(out[m, :n], rows, g)
         gram = self.gram(point.theta, point.par)
         for m, system in enumerate(self.systems(point)):
-            reach = gram.values_at(system.rows, out[m, :-1])
-            Du, kappa = system.solve(reach, float(out[m, :-1].sum()))
-            out[m, system.rows] = -Du
+            reach = gram.values_at(system.rows, out[m, :n])
+            Du, kappa = system.solve(reach, float(out[m, :n].sum()))
+            out[m, system.rows] -= Du
+            out[m, n + system.rows] = -Du
             out[m, -1] = kappa
         return out
 
+    @staticmethod
+    def collect(total: np.ndarray, rows: Any, g: np.ndarray) -> None:
+        """Add ``g`` on these rows; one that comes several times gets the sum."""
+        if isinstance(rows, slice):
+            total[rows] += g
+        else:
+            np.add.at(total, rows, g)
+
     def contract(self, point: KernelPoint, A: np.ndarray) -> np.ndarray:
         """``dF/dtheta`` from the adjoints."""
-        par, a = point.par, A[:, :-1]
+        par, n = point.par, self.n_rows
+        a, held = A[:, :n], A[:, n : 2 * n]
         out = np.zeros(self.parameters.space.size)
         gram = self.gram(point.theta, par)
         if self.parameters.tunes["log_kernel"]:
@@ -219,7 +230,7 @@ class KernelProblem:
         if push.direct is not None and push.reach is not None:
             out += np.einsum("mj,mjp->p", a, push.reach) + A[:, -1] @ push.direct.sum(axis=1)
         if push.shift is not None:
-            out -= np.einsum("mj,mjp->p", a, push.shift)
+            out -= np.einsum("mj,mjp->p", held, push.shift)
         return out
 
     @staticmethod

@@ -105,7 +105,7 @@ class LinearProblem:
                     "a validation fold has no positive sample weight; use other folds or weights"
                 )
             self.validation_weight.append(v / (total * (n_total or self.n_tasks)) if len(v) else v)
-        mass = [np.bincount(folds.cell, self.weight * train, folds.n_cells) for train in folds.train]
+        mass = [np.bincount(folds.cell, self.weight * times, folds.n_cells) for times in folds.count]
         self.training_mass = np.tile(np.stack(mass), (self.n_targets, 1))
         lengths = self.weight * design.row_norms()
         self._terms = np.stack([np.bincount(folds.cell, lengths * np.abs(y), folds.n_cells) for y in Y])
@@ -170,14 +170,14 @@ class LinearProblem:
         return self.loss.replace(epsilon=self.per_row(par.epsilon, tasks))
 
     def training(self, values: np.ndarray, tasks: np.ndarray) -> np.ndarray:
-        """``values`` (tasks, n) times the sample weights, zero on rows that do not train the task; in place."""
+        """``values`` (tasks, n) times the sample weights and how often a row trains the task; in place."""
         if not self.uniform:
             values *= self.weight
         if self.folds.partition:
             for row, m in zip(values, tasks, strict=True):
                 row[self.folds.validation[self.split[m]]] = 0.0
         else:
-            values *= self.folds.train[self.split[tasks]]
+            values *= self.folds.count[self.split[tasks]]
         return values
 
     def by_cell(self, U: np.ndarray) -> np.ndarray:

@@ -177,8 +177,8 @@ class PolyhedralProblem(LinearProblem):
         )
 
     def _strength(self, m: int, par: Canonical) -> np.ndarray:
-        """``c_j v_j`` on the task's training rows, zero elsewhere."""
-        return par.c[m][self.folds.cell] * self.weight * self.folds.train[self.split[m]]
+        """``c_j v_j`` times how often a row trains the task: zero off its training rows."""
+        return par.c[m][self.folds.cell] * self.weight * self.folds.count[self.split[m]]
 
     def _penalties(self, m: int, par: Canonical) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         """Curvature of the ridge and of the proximity term, and weights of the L1 norm, per feature."""

@@ -270,22 +270,27 @@ class SemiparametricProblem(DualProblem):
         return system.rows[len(system.rows) - len(slope) :], slope
 
     def adjoint(self, point: KernelPoint, slopes) -> np.ndarray:
-        """Adjoints (tasks, n + r) from the criterion's slopes; the last columns are the multipliers of ``Q'a = 0``."""
+        """Adjoints (tasks, 2 n + r) from the criterion's slopes, as for kernel machines.
+
+        The last columns are the multipliers of ``Q'a = 0``.
+        """
         n = self.n_rows
-        out = np.zeros((self.n_tasks, n + self.n_free))
+        out = np.zeros((self.n_tasks, 2 * n + self.n_free))
         for m, rows, g in slopes:
-            out[m, :n][rows] = g
+            self.collect(out[m, :n], rows, g)
         P = self.gram(point.theta, point.par).product(out[:, :n])
         for m, system in enumerate(self.systems(point)):
             Q = self.columns[self.split[m]]
             v, kappa = system.solve(P[m][system.rows], Q.T @ out[m, :n])
             out[m, system.rows] -= v
-            out[m, n : n + len(kappa)] = kappa
+            out[m, n + system.rows] = -v
+            out[m, 2 * n : 2 * n + len(kappa)] = kappa
         return out
 
     def contract(self, point: KernelPoint, A: np.ndarray) -> np.ndarray:
         """``dF/dtheta`` from the adjoints."""
-        par, a = point.par, A[:, : self.n_rows]
+        par, n = point.par, self.n_rows
+        a, held = A[:, :n], A[:, n : 2 * n]
         out = np.zeros(self.parameters.space.size)
         gram = self.gram(point.theta, par)
         if self.parameters.tunes["log_kernel"]:
@@ -295,10 +300,10 @@ class SemiparametricProblem(DualProblem):
             push = gram.product(a)
             for m, t in enumerate(self.split):
                 Q = self.columns[t]
-                push[m] += Q @ A[m, self.n_rows : self.n_rows + Q.shape[1]]
+                push[m] += Q @ A[m, 2 * n : 2 * n + Q.shape[1]]
             out += np.einsum("mj,mjp->p", push, direct)
         if shift is not None:
-            out -= np.einsum("mj,mjp->p", a, shift)
+            out -= np.einsum("mj,mjp->p", held, shift)
         return out
 
     def sensitivities(self, point: KernelPoint) -> np.ndarray:

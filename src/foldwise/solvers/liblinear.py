@@ -38,7 +38,7 @@ def first_guess(problem, theta: np.ndarray, W: np.ndarray) -> np.ndarray:
     factor = min(1.0, problem.balance(theta) or 1.0)
     d, penalty = problem.design.n_features, problem.diagonal(par)
     for m in cold:
-        weight = problem.weight * problem.folds.train[problem.split[m]]
+        weight = problem.weight * problem.folds.count[problem.split[m]]
         weight = weight * factor * problem.per_row(par.c, np.array([m]))[0]
         rows = np.flatnonzero(weight)
         y = problem.Y[problem.target[m]][rows]

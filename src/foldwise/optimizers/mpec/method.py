@@ -241,7 +241,7 @@ class KernelTranslation:
         for m in range(problem.n_tasks):
             train = strength[m] > 0
             if np.ptp(strength[m][train]) > 1e-12 * strength[m].max():
-                raise ValueError(f"sample or class weights are not part of the kernel program; {NEEDS}")
+                raise ValueError(f"weights and repeated rows are not part of the kernel program; {NEEDS}")
             rows, y = problem.folds.validation[problem.split[m]], problem.Y[problem.target[m]]
             cost = np.asarray(problem.validation_weight[m], float)
             tasks.append(Task(X[train], y[train], X[rows], y[rows], None, cost))

@@ -233,7 +233,8 @@ class Penalised:
         par, tasks = problem.parameters(theta), np.arange(problem.n_tasks)
         loss, Y = problem.loss_at(par, tasks), problem.targets(tasks)
         tol = tol * max(1.0, float(np.abs(problem.Y).max(initial=0.0)))
-        trains = problem.folds.train[problem.split] & (problem.weight > 0)
+        times = problem.folds.count[problem.split]
+        trains = (times > 0) & (problem.weight > 0)
         has_tube = "epsilon" in problem.loss.tunable
         tuned = problem.parameters.tunes["epsilon"]
         width = np.broadcast_to(problem.per_row(par.epsilon, tasks), Z.shape) if has_tube else None
@@ -248,7 +249,7 @@ class Penalised:
                 spin = width is not None and width[m, j] <= tol
                 if spin and not tuned:
                     continue  # a tube of fixed width zero has no kink
-                size = par.c[m, cell] * problem.weight[j] * abs(jump[m, j])
+                size = par.c[m, cell] * problem.weight[j] * times[m, j] * abs(jump[m, j])
                 root = np.sqrt(size)
                 row = root * problem.design.array[j] / unit
                 tube = root * (par.d_epsilon[m, cell] * self.unit if tuned else np.zeros(len(theta)))
