@@ -307,7 +307,7 @@ CLASSES = labels(Y0)
     ("model", "words"),
     [
         (LinearSVR("cubic"), "unknown loss 'cubic'; use a Loss object or one of: squared_epsilon_insens"),
-        (LinearSVR(solver="adam"), "unknown solver 'adam'; use one of: auto, newton, fista"),
+        (LinearSVR(solver="adam"), "solver must be 'auto', 'newton', 'fista', "),
         (LinearSVR("logistic"), "LinearSVR is for regression; 'logistic' is a loss of LinearSVC"),
         (LinearSVR(Absolute()), "is for Hinge and EpsilonInsensitive; got Absolute"),
         (LinearSVR(epsilon=-0.1), "epsilon must be finite and not negative; got -0.1"),
@@ -336,8 +336,14 @@ def test_errors_of_the_regressor(model, words):
         (LinearSVC(SquaredEpsilonInsensitive(0.1)), "LinearSVC is for classification"),
         (LinearSVC(Misclassification()), "needs a loss with a second derivative; got Misclassification"),
         (LinearSVC(class_weight={"maybe": 2.0}), "class_weight names the class 'maybe'; y has: no, yes"),
-        (LinearSVC(class_weight="even"), "class_weight must be None, 'balanced' or a dict; got 'even'"),
-        (LinearSVC(class_weight={"no": 0.0}), "class weights must be positive; drop the rows of a class"),
+        (
+            LinearSVC(class_weight="even"),
+            "class_weight must be None, 'balanced' or a dict",
+        ),
+        (
+            LinearSVC(class_weight={"no": 0.0}),
+            "class to a positive weight; got {'no': 0.0}. Drop the rows of a class",
+        ),
     ],
     ids=lambda value: repr(value) if isinstance(value, LinearSVC) else "",
 )

@@ -328,7 +328,10 @@ def test_a_matrix_too_large_for_memory_is_refused_before_it_is_formed():
         (KernelSVC(C=0.0), "C must be positive and finite"),
         (KernelSVC(C=-1.0), "C must be positive and finite"),
         (KernelSVC(RBF([1.0, 2.0])), "2 values of gamma for 4 features"),
-        (KernelSVC(class_weight={"yes": -1.0, "no": 1.0}), "class weights must be positive"),
+        (
+            KernelSVC(class_weight={"yes": -1.0, "no": 1.0}),
+            "class to a positive weight",
+        ),
         (KernelSVC(class_weight={"maybe": 1.0}), "maybe"),
     ],
     ids=str,

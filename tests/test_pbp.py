@@ -542,7 +542,7 @@ def test_errors_say_what_to_do():
         run(PenalizedBilevel(constraints=([[1.0, 1.0]], [0.0])), bilevel, theta)
     with pytest.raises(ValueError, match="cannot be met"):
         run(PenalizedBilevel(constraints=(np.eye(6)[:1], [-100.0])), bilevel, theta)
-    with pytest.raises(ValueError, match="between 0 and 1"):
+    with pytest.raises(ValueError, match="rho must be above 0 and below 1"):
         PenalizedBilevel(rho=1.5)
     X, y = load_diabetes(return_X_y=True)
     with pytest.raises(ValueError, match="smooth loss"):

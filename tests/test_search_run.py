@@ -317,9 +317,14 @@ def test_without_refit():
     assert search.best_score_ == full.best_score_
     assert not hasattr(search, "best_estimator_")
     assert not hasattr(search, "refit_time_")
-    for call in (lambda: search.predict(X), lambda: search.score(X, Y)):
-        with pytest.raises(AttributeError, match="run with refit=False; use best_params_, or set refit=True"):
-            call()
+    assert not hasattr(search, "predict")
+    assert not hasattr(BilevelSearchCV(LinearSVC(), refit=False), "decision_function")
+    words = "run with refit=False; use best_params_, or set refit=True"
+    with pytest.raises(AttributeError, match=words):
+        search.score(X, Y)
+    with pytest.raises(AttributeError, match="has no attribute 'predict'") as caught:
+        search.predict(X)
+    assert words in str(caught.value.__cause__)
 
 
 # Inside scikit-learn

@@ -188,7 +188,7 @@ SVR, SVC = LinearSVR(), LinearSVC()
         (BilevelSearchCV(SVR), X0, np.where(Y0 > 2, np.nan, Y0), "Input y contains NaN"),
         (BilevelSearchCV(SVC), X0, np.where(Y0 > 2, np.nan, 1.0), "Input y contains NaN"),
         (BilevelSearchCV(SVC), X0, ["a"] * 40, "y has one class only ('a'); classification needs at least"),
-        (BilevelSearchCV(SVC), X0, Y0, "Unknown label type: continuous"),
+        (BilevelSearchCV(SVC), X0, Y0, "y is continuous, with 40 different values; a classifier needs"),
         (BilevelSearchCV(SVR), X0, np.full(40, 2.5), "the target is constant (2.5); there is nothing"),
         (BilevelSearchCV(SVR), X0[:3], Y0[:3], "n_splits=5 greater than the number of samples: n_samples=3"),
         (BilevelSearchCV(SVR), X0, Y0[:3], "they must be equal"),
@@ -197,7 +197,7 @@ SVR, SVC = LinearSVR(), LinearSVC()
         (BilevelSearchCV(SVR), X0, np.c_[Y0, Y0], "y should be a 1d array"),
         (BilevelSearchCV(SVR), X0[:, 0], Y0, "Expected 2D array, got 1D array instead"),
         (BilevelSearchCV(SVR, cv=[]), X0, Y0, "cv gives no folds; pass a number of folds"),
-        (BilevelSearchCV(SVR, cv=1), X0, Y0, "at least one train/test split"),
+        (BilevelSearchCV(SVR, cv=1), X0, Y0, "cv must be an integer of at least 2, a splitter"),
         (BilevelSearchCV(SVR, cv=[([], [0, 1])]), X0, Y0, "fold 0 has 0 training and 2 validation rows"),
         (BilevelSearchCV(SVC, cv=KFold(2)), X0, np.arange(40) // 20, "class 0 has no training rows in fold 0"),
         (
@@ -226,10 +226,10 @@ S, PER_FEATURE = BilevelSearchCV, Log(1, 9, per="feature")
         (S(SVR, {"C": (0, 1)}), "bounds of 'C' must be positive; got a lower bound of 0"),
         (S(SVR, {"lam": Lin(-1, 1)}), "bounds of 'lam' must be positive"),
         (S(SVR, {"epsilon": (-1, 1)}), "bounds of 'epsilon' must not be negative"),
-        (S(SVR, {"C": (1, np.inf)}), "bounds must be finite; got (1, inf)"),
+        (S(SVR, {"C": (1, np.inf)}), "the space entry for 'C': Log: upper must be finite numbers; got inf"),
         (S(SVR, {"C": 3}), "must be a pair (lower, upper), Log(lower, upper) or Lin("),
         (S(SVR, {"C": [1, 2, 3]}), "must be a pair (lower, upper)"),
-        (S(SVR, "C"), "space must be a dict or a list of names; got 'C'. Write ['C']"),
+        (S(SVR, "C"), "space must be a dict or a list of names or None; got 'C'. Write {'C':"),
         (S(SVR, {}), "the space is empty; name at least one hyper-parameter"),
         (S(SVR, ["gamma"]), "unknown hyper-parameter 'gamma' for LinearSVR; it can tune: C, lam, box"),
         (S(LinearSVR("squared"), ["epsilon"]), "unknown hyper-parameter 'epsilon'"),
@@ -255,8 +255,8 @@ S, PER_FEATURE = BilevelSearchCV, Log(1, 9, per="feature")
         (S(SVR, method_options={"start": {"gamma": 1}}), "unknown hyper-parameter 'gamma'; this space has: C, epsilon"),
         (S(SVR, criterion="r2"), "unknown criterion 'r2'; use a Loss object or one of: squared, absolute"),
         (S(SVR, criterion="hinge"), "criterion 'hinge' needs classes, and LinearSVR is a regressor; use 'squared'"),
-        (S(SVR, method="grid", method_options={"points": 0}), "method 'grid' evaluated no point"),
-        (S(SVR, method="rprop", max_iter=0, method_options={"start": {}}), "method 'rprop' evaluated no point"),
+        (S(SVR, method="grid", method_options={"points": 0}), "points must be a positive integer; got 0"),
+        (S(SVR, method="rprop", max_iter=0, method_options={"start": {}}), "max_iter must be a positive integer"),
         (S(SVR, {"lam": PER_FEATURE}, method="grid", method_options={"points": 50}), "this grid has 6.25e+06 points"),
         (S(SVR, rescale="no"), "rescale must be True, False or 'auto'; got 'no'"),
         (S(SVR, n_starts=0), "n_starts must be a positive integer or None; got 0"),
@@ -308,7 +308,7 @@ def test_a_log_scale_needs_positive_bounds():
         ValueError, match=r"a log scale needs positive bounds; got \(0, 1\). Raise the lower one"
     ):
         Log(0, 1)
-    with pytest.raises(ValueError, match="per must be one of"):
+    with pytest.raises(ValueError, match="per must be None, 'feature', 'group' or 'class'; got 'row'"):
         Lin(0, 1, per="row")
 
 

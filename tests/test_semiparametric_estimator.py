@@ -214,10 +214,10 @@ def test_it_stands_in_a_pipeline():
 def test_what_is_wrong_is_said():
     X, y = data(30)
     for options, words in [
-        ({"solver": "smo"}, "unknown solver 'smo'; use one of: auto"),
-        ({"C": 0.0}, "C must be a positive number"),
-        ({"epsilon": -1.0}, "epsilon must be a number that is not negative"),
-        ({"tol": [1.0]}, "tol must be a positive number"),
+        ({"solver": "smo"}, "solver must be 'auto', .*; got 'smo'"),
+        ({"C": 0.0}, "C must be positive and finite"),
+        ({"epsilon": -1.0}, "epsilon must be finite and not negative"),
+        ({"tol": [1.0]}, "tol must be positive and finite"),
         ({"kernel": "sigmoid"}, "unknown kernel"),
     ]:
         with pytest.raises(ValueError, match=words):

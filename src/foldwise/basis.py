@@ -8,10 +8,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 from sklearn.base import BaseEstimator, TransformerMixin, clone
+
+from foldwise.arguments import Table, check_arguments, instance, sequence
 
 __all__ = ["BasisFunctions", "as_basis", "columns", "framed", "independent", "with_constant"]
 
@@ -37,6 +39,10 @@ class BasisFunctions(TransformerMixin, BaseEstimator):
     ([[3.0, 9.0]], ['x0', 'square'])
     """
 
+    _arguments: ClassVar[Table] = {
+        "functions": sequence(lambda entry: True, "a list") | instance(Mapping, "a mapping")
+    }
+
     def __init__(self, functions):
         self.functions = functions
 
@@ -61,6 +67,7 @@ class BasisFunctions(TransformerMixin, BaseEstimator):
 
     def fit(self, X, y=None):
         """Remember the names of the columns."""
+        check_arguments(self)
         self.names_ = [name for name, block in self._blocks(X) for name in _numbered(name, block.shape[1])]
         return self
 

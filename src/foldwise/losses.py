@@ -28,6 +28,8 @@ from typing import Any, ClassVar
 import numpy as np
 from scipy.special import expit
 
+from foldwise.arguments import Table, check_arguments, number, numbers
+
 __all__ = [
     "CRITERIA",
     "LOSSES",
@@ -78,6 +80,10 @@ class Loss:
     polyhedral: ClassVar[bool] = False
     differentiable: ClassVar[bool] = True
     tunable: ClassVar[tuple[str, ...]] = ()
+    _arguments: ClassVar[Table] = {}
+
+    def __post_init__(self) -> None:
+        check_arguments(self)
 
     def value(self, z: Array, y: Array) -> Array:
         """Loss, elementwise."""
@@ -136,6 +142,8 @@ class SquaredEpsilonInsensitive(_PiecewiseQuadratic):
     """``max(0, |z - y| - epsilon)^2``: the training loss of moore2011 (9), without its factor 1/2."""
 
     epsilon: Any = 0.0
+
+    _arguments: ClassVar[Table] = {"epsilon": numbers(at_least=0, flat=False)}
     tunable = ("epsilon",)
 
     def value(self, z, y):
@@ -196,6 +204,8 @@ class Huber(_PiecewiseQuadratic):
     """``r^2 / 2`` for ``|r| <= delta``, else ``delta (|r| - delta / 2)``."""
 
     delta: float = 1.35
+
+    _arguments: ClassVar[Table] = {"delta": number(above=0)}
     common_piece = 0
 
     def value(self, z, y):
@@ -228,6 +238,8 @@ class EpsilonInsensitive(Loss):
     """``max(0, |z - y| - epsilon)``: the loss of the classical support vector regression."""
 
     epsilon: Any = 0.0
+
+    _arguments: ClassVar[Table] = {"epsilon": numbers(at_least=0, flat=False)}
     smooth = False
     polyhedral = True
     tunable = ("epsilon",)
@@ -379,6 +391,8 @@ class Logistic(Loss):
     """``log(1 + exp(-s y z)) / s``; ``s = 1`` is logistic regression."""
 
     s: float = 1.0
+
+    _arguments: ClassVar[Table] = {"s": number(above=0)}
     task = "classification"
 
     def value(self, z, y):
@@ -401,6 +415,8 @@ class ModifiedLogHinge(Loss):
     """``log(1 + exp(-mu (y z - 1))) / mu``: tends to the hinge as ``mu`` grows (thesis table 2.1)."""
 
     mu: float = 12.0
+
+    _arguments: ClassVar[Table] = {"mu": number(above=0)}
     task = "classification"
 
     def value(self, z, y):
@@ -427,6 +443,8 @@ class QuarticHinge(Loss):
     """
 
     epsilon: float = 0.125
+
+    _arguments: ClassVar[Table] = {"epsilon": number(above=0)}
     task = "classification"
 
     def value(self, z, y):
@@ -455,6 +473,8 @@ class SmoothMisclassification(Loss):
     """``1 / (1 + exp(s y z))``: tends to the misclassification indicator as ``s`` grows. Not convex."""
 
     s: float = 4.0
+
+    _arguments: ClassVar[Table] = {"s": number(above=0)}
     task = "classification"
     convex = False
 

@@ -28,7 +28,7 @@ from foldwise.problems.assemble_kernel import KernelModel, SemiparametricModel, 
 from foldwise.problems.gram import choose_landmarks
 from foldwise.problems.parameters import BOX
 from foldwise.solvers.bordered import ExactSemiparametric
-from foldwise.space import Dimension, Space, as_dimension
+from foldwise.space import PER, Dimension, Space, as_dimension
 from foldwise.splits import Splits
 from foldwise.stages import SAMPLE_FROM, Prelude, Stage, choose_sample, decisions_by_row, play
 
@@ -358,8 +358,6 @@ def _dimensions(tunable, model, X, rows, splits, how, user) -> dict[str, Dimensi
     """The user's dimensions, with bounds from the data where none were given."""
     if user is None:
         spec: dict[str, Any] = dict.fromkeys(tunable.default)
-    elif isinstance(user, str):
-        raise ValueError(f"space must be a dict or a list of names; got {user!r}. Write [{user!r}]")
     else:
         spec = tunable.check_names(user if isinstance(user, Mapping) else dict.fromkeys(user))
     if not spec:
@@ -372,11 +370,17 @@ def _dimensions(tunable, model, X, rows, splits, how, user) -> dict[str, Dimensi
     sizes = slot_sizes(model, X.shape[1]) if kernel else {}
     out = {}
     for name, entry in spec.items():
+        if isinstance(entry, str) and entry not in PER:
+            raise ValueError(
+                f"the space entry for {name!r} must be a pair (lower, upper), a Log or a Lin, None, or 'feature', "
+                f"'group' or 'class' for bounds from the data; got {entry!r}"
+            )
         if entry is not None and not isinstance(entry, str):
             dimension = as_dimension(name, entry)
         elif kernel:
             assert dense is not None
             dimension = kernel_dimension(name, model, dense, spread, rows.group is not None)
+            dimension = replace(dimension, per=dimension.per if entry is None else entry)
         else:
             grouped = rows.group is not None
             dimension = default_dimension(name, model, entry, second, spread, grouped, row_moment, mass)

@@ -4,30 +4,51 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from contextlib import nullcontext
 from dataclasses import replace
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 from sklearn import config_context, get_config
 from sklearn.base import BaseEstimator, MetaEstimatorMixin, clone
+from sklearn.exceptions import NotFittedError
 from sklearn.model_selection import check_cv
-from sklearn.utils import assert_all_finite, check_random_state, estimator_html_repr, get_tags, indexable
+from sklearn.utils import check_random_state, estimator_html_repr, get_tags, indexable
 from sklearn.utils.metaestimators import available_if
 from sklearn.utils.validation import (
     _check_sample_weight,
-    check_array,
     check_is_fitted,
-    column_or_1d,
     has_fit_parameter,
 )
 
+from foldwise.arguments import (
+    FLAG,
+    FOLDS,
+    MAYBE,
+    NONE,
+    PATH,
+    SEED,
+    Rule,
+    Table,
+    check_arguments,
+    instance,
+    integer,
+    number,
+    sequence,
+)
 from foldwise.bilevel import Bilevel
 from foldwise.checkpoint import Checkpoint
-from foldwise.estimators.encoding import CallbackSupportMixin, encode_classes, encode_groups, with_callbacks
+from foldwise.estimators.encoding import (
+    CallbackSupportMixin,
+    check_target,
+    encode_classes,
+    encode_groups,
+    with_callbacks,
+)
 from foldwise.losses import Loss, get_criterion
 from foldwise.models import Tunable, describe
+from foldwise.optimizers.base import Minimizer
 from foldwise.problems.assemble import Rows
 from foldwise.problems.assemble_kernel import KernelModel
 from foldwise.program import Program, build_program, training_mass
@@ -52,15 +73,32 @@ MAY_CHANGE = {
 """Settings that may differ when a search is resumed; ``space`` and ``cv`` are compared by what they give."""
 
 
+ANY_INTEGER = integer(-(2**31))
+SPACE = Rule(
+    "a dict or a list of names",
+    lambda v: isinstance(v, Mapping) or sequence(lambda name: isinstance(name, str), "").allows(v),
+    "Write {'C': (0.01, 100)}, or ['C'] for bounds from the data",
+)
+
+
+def _is_named(value: Any) -> bool:
+    return isinstance(value, Mapping) and all(isinstance(name, str) for name in value)
+
+
 def _delegates(name: str):
-    """Whether the (fitted) estimator has this method."""
+    """Whether there is a final estimator, or will be, that has this method."""
 
     def check(search: BilevelSearchCV) -> bool:
+        if not search.refit:
+            raise AttributeError(WITHOUT_REFIT)
         estimator = getattr(search, "best_estimator_", search.estimator)
         getattr(estimator, name)
         return True
 
     return check
+
+
+WITHOUT_REFIT = "this search was run with refit=False; use best_params_, or set refit=True"
 
 
 class BilevelSearchCV(CallbackSupportMixin, MetaEstimatorMixin, BaseEstimator):
@@ -175,6 +213,33 @@ class BilevelSearchCV(CallbackSupportMixin, MetaEstimatorMixin, BaseEstimator):
     'converged'
     """
 
+    _arguments: ClassVar[Table] = {
+        "space": SPACE | NONE,
+        "method": instance((str, Minimizer), "the name of a method or a Minimizer object"),
+        "criterion": instance((str, Loss), "the name of a criterion or a Loss object"),
+        "cv": FOLDS,
+        "n_starts": integer() | NONE,
+        "refit": replace(
+            FLAG,
+            do="The final fit takes best_params_, the best by the criterion; for another choice set refit=False and "
+            "choose from cv_results_",
+        ),
+        "rescale": MAYBE,
+        "tol": number(at_least=0) | NONE,
+        "max_iter": integer() | NONE,
+        "max_time": number(above=0) | NONE,
+        "callbacks": sequence(callable, "a sequence of callables, such as [function]"),
+        "n_jobs": Rule("an integer that is not 0", lambda jobs: jobs != 0 and ANY_INTEGER.allows(jobs))
+        | NONE,
+        "random_state": SEED,
+        "verbose": FLAG | integer(0),
+        "method_options": Rule("a dict from option name to value", _is_named) | NONE,
+        "shrinkage": number(at_least=0) | NONE,
+        "low_rank": MAYBE,
+        "checkpoint": PATH | NONE,
+        "resume": FLAG,
+    }
+
     def __init__(
         self,
         estimator,
@@ -254,8 +319,9 @@ class BilevelSearchCV(CallbackSupportMixin, MetaEstimatorMixin, BaseEstimator):
         if hasattr(self, "_init_callback_context"):
             context = self._init_callback_context(max_subtasks=None)
             context.call_on_fit_task_begin(estimator=self, X=X, y=y)
+        check_arguments(self)
         tunable = describe(self.estimator)
-        self._check_arguments(tunable, y, sample_groups)
+        self._check_together(tunable, sample_groups)
         criterion = self._criterion(tunable)
         data, rows, classes = self._data(tunable, X, y, sample_weight, sample_groups)
         self._mass = float(rows.Y.shape[1] if rows.weight is None else rows.weight.sum())
@@ -289,19 +355,10 @@ class BilevelSearchCV(CallbackSupportMixin, MetaEstimatorMixin, BaseEstimator):
         if context is not None:
             context.call_on_fit_task_end(estimator=self, X=X, y=y)
 
-    def _check_arguments(self, tunable: Tunable, y, sample_groups) -> None:
-        if y is None:
-            raise ValueError("BilevelSearchCV requires y to be passed, but the target y is None")
-        if self.n_starts is not None and not (
-            isinstance(self.n_starts, (int, np.integer)) and self.n_starts > 0
-        ):
-            raise ValueError(f"n_starts must be a positive integer or None; got {self.n_starts!r}")
-        if self.rescale not in (True, False, "auto"):
-            raise ValueError(f"rescale must be True, False or 'auto'; got {self.rescale!r}")
-        if callable(self.callbacks) or not all(callable(call) for call in self.callbacks):
-            raise ValueError(
-                f"callbacks must be a sequence of callables, such as [function]; got {self.callbacks!r}"
-            )
+    def _check_together(self, tunable: Tunable, sample_groups) -> None:
+        """What depends on more than one argument."""
+        if self.resume and self.checkpoint is None:
+            raise ValueError("resume=True needs checkpoint=, the file to continue from")
         if sample_groups is not None and not has_fit_parameter(tunable.estimator, "sample_groups"):
             raise ValueError(
                 f"{type(tunable.estimator).__name__} has no hyper-parameter per group of samples; leave sample_groups "
@@ -336,7 +393,7 @@ class BilevelSearchCV(CallbackSupportMixin, MetaEstimatorMixin, BaseEstimator):
 
             data = validate_data(self, X, accept_sparse="csr", dtype=float)
             n = data.shape[0]
-        y = column_or_1d(y, warn=True)
+        y = check_target(y, tunable.task)
         if len(y) != n:
             raise ValueError(f"X has {n} rows and y has {len(y)}; they must be equal")
         weight = None
@@ -344,18 +401,16 @@ class BilevelSearchCV(CallbackSupportMixin, MetaEstimatorMixin, BaseEstimator):
             weight = _check_sample_weight(sample_weight, np.empty((n, 1)), ensure_non_negative=True)
         group, group_labels = encode_groups(sample_groups, n)
         if tunable.task == "classification":
-            assert_all_finite(y, input_name="y")
             classes, Y, codes = encode_classes(y)
             if len(classes) > 2 and tunable.min_classes_error:
                 raise ValueError(tunable.min_classes_error)
             self.classes_ = classes
             return data, Rows(Y, weight, group, group_labels, codes, classes.tolist()), classes
-        target = check_array(y, ensure_2d=False, dtype=float, input_name="y")
-        if n > 1 and np.ptp(target) == 0:
+        if n > 1 and np.ptp(y) == 0:
             raise ValueError(
-                f"the target is constant ({target[0]:g}); there is nothing to select. Check the column"
+                f"the target is constant ({y[0]:g}); there is nothing to select. Check the column"
             )
-        return data, Rows(target[None], weight, group, group_labels), None
+        return data, Rows(y[None], weight, group, group_labels), None
 
     def _splits(self, tunable: Tunable, X, y, groups, rows: Rows) -> list[tuple[np.ndarray, np.ndarray]]:
         pairs = self.cv
@@ -386,8 +441,6 @@ class BilevelSearchCV(CallbackSupportMixin, MetaEstimatorMixin, BaseEstimator):
     def _open_checkpoint(self, program: Program, data, rows: Rows, splits) -> Checkpoint | None:
         """The checkpoint of this search; None when there is to be none."""
         if self.checkpoint is None:
-            if self.resume:
-                raise ValueError("resume=True needs checkpoint=, the file to continue from")
             return None
         settings = {
             name: value
@@ -510,8 +563,10 @@ class BilevelSearchCV(CallbackSupportMixin, MetaEstimatorMixin, BaseEstimator):
 
     def _best(self):
         check_is_fitted(self, "result_")
+        if not self.refit:
+            raise AttributeError(WITHOUT_REFIT)
         if not hasattr(self, "best_estimator_"):
-            raise AttributeError("this search was run with refit=False; use best_params_, or set refit=True")
+            raise NotFittedError(self.result_.warnings[-1])
         return self.best_estimator_
 
     def score(self, X, y=None, sample_weight=None):

@@ -8,11 +8,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 
-__all__ = ["Block", "Dimension", "Lin", "Log", "Space", "as_dimension"]
+from foldwise.arguments import NONE, Table, check_arguments, numbers, one_of, sequence
+
+__all__ = ["PER", "Block", "Dimension", "Lin", "Log", "Space", "as_dimension"]
 
 PER = (None, "feature", "group", "class")
 
@@ -38,13 +40,20 @@ class Dimension:
     tie: Sequence | None = None
 
     scale = "lin"
+    _arguments: ClassVar[Table] = {
+        "lower": numbers(),
+        "upper": numbers(),
+        "per": one_of(*PER),
+        "tie": sequence(lambda label: True, "a list with a label for every entry") | NONE,
+    }
 
     def __post_init__(self) -> None:
+        check_arguments(self)
         lower, upper = np.asarray(self.lower, float), np.asarray(self.upper, float)
-        if self.per not in PER:
-            raise ValueError(f"per must be one of {PER}; got {self.per!r}")
-        if not (np.all(np.isfinite(lower)) and np.all(np.isfinite(upper))):
-            raise ValueError(f"bounds must be finite; got ({self.lower}, {self.upper})")
+        if lower.ndim and upper.ndim and lower.shape != upper.shape:
+            raise ValueError(
+                f"the bounds have {lower.size} and {upper.size} entries; they must be equal in number"
+            )
         if np.any(lower > upper):
             raise ValueError(
                 f"the lower bound exceeds the upper one in ({self.lower}, {self.upper}); swap them"
@@ -94,7 +103,10 @@ def as_dimension(name: str, spec: Any) -> Dimension:
             f"got {spec!r}"
         ) from None
     wide = np.all(lower_array > 0) and np.all(upper_array >= 100 * lower_array)
-    return Log(lower, upper) if wide else Lin(lower, upper)
+    try:
+        return Log(lower, upper) if wide else Lin(lower, upper)
+    except ValueError as error:
+        raise ValueError(f"the space entry for {name!r}: {error}") from None
 
 
 @dataclass(frozen=True, eq=False)

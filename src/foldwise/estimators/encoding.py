@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import numpy as np
-from sklearn.utils.multiclass import check_classification_targets
-from sklearn.utils.validation import _check_sample_weight
+from sklearn.utils.multiclass import check_classification_targets, type_of_target
+from sklearn.utils.validation import _check_sample_weight, column_or_1d
 
+from foldwise.arguments import CLASS_WEIGHT, check_value
 from foldwise.problems.assemble import Rows
 
 try:  # scikit-learn 1.9 brought callbacks
@@ -24,13 +27,26 @@ except ImportError:
 
 __all__ = [
     "CallbackSupportMixin",
+    "all_or_nothing",
     "check_class_mass",
+    "check_target",
     "encode_class_weight",
     "encode_classes",
     "encode_groups",
     "fitted_rows",
     "with_callbacks",
 ]
+
+
+@contextmanager
+def all_or_nothing(estimator: Any) -> Iterator[None]:
+    """What a fit sets, of this or a former one, is dropped when the fit fails: half of each would predict wrongly."""
+    try:
+        yield
+    except BaseException:
+        for name in [n for n in vars(estimator) if n[0] != "_" and n[-1] == "_"]:
+            delattr(estimator, name)
+        raise
 
 
 def fitted_rows(estimator: Any, X, y, sample_weight, sample_groups) -> Rows:
@@ -48,6 +64,57 @@ def fitted_rows(estimator: Any, X, y, sample_weight, sample_groups) -> Rows:
     return Rows(Y, weight, group, estimator.group_labels_, codes, estimator.classes_.tolist())
 
 
+def check_target(y: Any, task: str) -> np.ndarray:
+    """The target as a flat array: numbers for regression, values of one kind for classification.
+
+    What is missing, infinite, text where numbers are needed or of mixed kinds is refused, with the rows.
+    """
+    if y is None:
+        raise ValueError("requires y to be passed, but the target y is None")
+    y = column_or_1d(y, warn=True)
+    missing = np.array([_is_missing(value) for value in y]) if y.dtype.kind == "O" else _where(np.isnan, y)
+    if missing.any():
+        raise ValueError(
+            f"Input y contains NaN or None in {_rows(missing)}; drop these rows, or fill them in"
+        )
+    if (infinite := _where(np.isinf, y)).any():
+        raise ValueError(f"Input y contains infinity in {_rows(infinite)}; drop these rows, or correct them")
+    if task == "regression":
+        if y.dtype.kind in "OUSV":
+            try:
+                y = y.astype(float)
+            except (TypeError, ValueError):
+                raise ValueError(
+                    f"y has values that are no numbers, such as {y[0]!r}; regression needs numbers. For classes use a "
+                    "classifier"
+                ) from None
+            return check_target(y, task)
+        if y.dtype.kind == "c":
+            raise ValueError("Complex data not supported in y; regression needs real numbers")
+        return y.astype(float)
+    kinds = sorted({type(value).__name__ for value in y}) if y.dtype.kind == "O" else []
+    if "str" in kinds and len(kinds) > 1:
+        raise ValueError(f"y mixes values of types {', '.join(kinds)}; make them all text: y.astype(str)")
+    return y
+
+
+def _where(test: Any, y: np.ndarray) -> np.ndarray:
+    return test(y) if y.dtype.kind in "fc" else np.zeros(len(y), dtype=bool)
+
+
+def _is_missing(value: Any) -> bool:
+    nothing = value is None or type(value).__name__ in ("NAType", "NaTType")
+    return nothing or (isinstance(value, (float, np.floating)) and bool(np.isnan(value)))
+
+
+def _rows(bad: np.ndarray, most: int = 5) -> str:
+    """Which rows, the first of them by number (from 0)."""
+    found = np.flatnonzero(bad)
+    named = ", ".join(str(row) for row in found[:most])
+    more = f", ... ({len(found)} rows)" if len(found) > most else ""
+    return f"row{'s' if len(found) > 1 else ''} {named}{more}"
+
+
 def encode_groups(sample_groups, n: int) -> tuple[np.ndarray | None, list]:
     """Codes 0..G-1 of the groups and their sorted labels."""
     if sample_groups is None:
@@ -55,12 +122,23 @@ def encode_groups(sample_groups, n: int) -> tuple[np.ndarray | None, list]:
     array = np.asarray(sample_groups)
     if array.shape != (n,):
         raise ValueError(f"sample_groups must have one entry per row, shape ({n},); got shape {array.shape}")
+    missing = np.array([_is_missing(value) for value in array.tolist()], dtype=bool)
+    if missing.any():
+        raise ValueError(f"sample_groups has no value in {_rows(missing)}; every row needs a group")
+    if len(kinds := sorted({type(value).__name__ for value in array.tolist()})) > 1 and "str" in kinds:
+        raise ValueError(f"sample_groups mixes values of types {', '.join(kinds)}; make them all text")
     labels, codes = np.unique(array, return_inverse=True)
     return codes, labels.tolist()
 
 
 def encode_classes(y) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """The classes, targets in {-1, +1} (one row, or one per class when there are more than two), and codes."""
+    if type_of_target(y) in ("continuous", "continuous-multioutput"):
+        values = len(np.unique(y))
+        raise ValueError(
+            f"Unknown label type: y is continuous, with {values} different values; a classifier needs classes. Use a "
+            "regressor (LinearSVR, KernelSVR), or make classes of it"
+        )
     check_classification_targets(y)
     classes, codes = np.unique(y, return_inverse=True)
     if len(classes) < 2:
@@ -82,10 +160,9 @@ def check_class_mass(classes: np.ndarray, codes: np.ndarray, weight: np.ndarray 
 
 def encode_class_weight(class_weight, classes: np.ndarray):
     """Class weights keyed by class code."""
+    check_value("class_weight", class_weight, CLASS_WEIGHT)
     if class_weight is None or (isinstance(class_weight, str) and class_weight == "balanced"):
         return class_weight
-    if not isinstance(class_weight, dict):
-        raise ValueError(f"class_weight must be None, 'balanced' or a dict; got {class_weight!r}")
     codes = {label: code for code, label in enumerate(classes.tolist())}
     unknown = [label for label in class_weight if label not in codes]
     if unknown:

@@ -3,15 +3,28 @@
 from __future__ import annotations
 
 import warnings
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 from sklearn.base import BaseEstimator, ClassifierMixin, RegressorMixin
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils.validation import check_is_fitted, validate_data
 
+from foldwise.arguments import (
+    CLASS_WEIGHT,
+    FLAG,
+    Table,
+    check_arguments,
+    instance,
+    integer,
+    number,
+    numbers,
+    one_of,
+)
 from foldwise.estimators.encoding import (
     CallbackSupportMixin,
+    all_or_nothing,
+    check_target,
     encode_class_weight,
     fitted_rows,
     with_callbacks,
@@ -25,7 +38,7 @@ from foldwise.solvers.libsvm import LibSvm
 from foldwise.solvers.representer import RepresenterNewton
 from foldwise.space import Space
 
-__all__ = ["KernelSVC", "KernelSVR", "as_kernel", "kernel_roles", "kernel_solver"]
+__all__ = ["KERNEL", "KernelSVC", "KernelSVR", "as_kernel", "kernel_roles", "kernel_solver"]
 
 KERNELS: dict[str, type[Kernel]] = {
     "rbf": RBF,
@@ -33,6 +46,7 @@ KERNELS: dict[str, type[Kernel]] = {
     "poly": Polynomial,
     "precomputed": Precomputed,
 }
+KERNEL = instance((str, Kernel), "the name of a kernel or a Kernel object")
 
 
 def as_kernel(spec: Any) -> Kernel:
@@ -42,6 +56,7 @@ def as_kernel(spec: Any) -> Kernel:
     RBF()
     """
     if isinstance(spec, Kernel):
+        spec.check()
         return spec
     if isinstance(spec, str) and spec in KERNELS:
         return KERNELS[spec]()
@@ -81,6 +96,16 @@ class _Kernel(CallbackSupportMixin, BaseEstimator):
     """What both kernel estimators share."""
 
     _task = ""
+    _arguments: ClassVar[Table] = {
+        "kernel": KERNEL,
+        "loss": instance((str, Loss), "the name of a loss or a Loss object"),
+        "C": numbers(above=0),
+        "fit_intercept": FLAG,
+        "tol": number(at_least=0),
+        "max_iter": integer(),
+        "memory_limit": number(above=0),
+        "precision": one_of("double", "single"),
+    }
 
     def _loss(self) -> Loss:
         loss = get_loss(self.loss)
@@ -219,6 +244,7 @@ class KernelSVR(RegressorMixin, _Kernel):
     """
 
     _task = "regression"
+    _arguments: ClassVar[Table] = {**_Kernel._arguments, "epsilon": numbers(at_least=0)}
 
     def __init__(
         self,
@@ -255,10 +281,13 @@ class KernelSVR(RegressorMixin, _Kernel):
     @with_callbacks
     def fit(self, X, y, sample_weight=None, sample_groups=None):
         """Train on ``X`` (n, d) and targets ``y`` (n,)."""
-        X, y = validate_data(self, X, y, dtype=float, y_numeric=True)
-        rows = fitted_rows(self, X, y, sample_weight, sample_groups)
-        self._variance = X.var(axis=0)
-        self._solve(self._model(None, X.shape[1]), X, rows)
+        with all_or_nothing(self):
+            check_arguments(self)
+            y = check_target(y, self._task)
+            X, y = validate_data(self, X, y, dtype=float, y_numeric=True)
+            rows = fitted_rows(self, X, y, sample_weight, sample_groups)
+            self._variance = X.var(axis=0)
+            self._solve(self._model(None, X.shape[1]), X, rows)
         return self
 
     def predict(self, X):
@@ -299,6 +328,7 @@ class KernelSVC(ClassifierMixin, _Kernel):
     """
 
     _task = "classification"
+    _arguments: ClassVar[Table] = {**_Kernel._arguments, "class_weight": CLASS_WEIGHT}
 
     def __init__(
         self,
@@ -338,10 +368,13 @@ class KernelSVC(ClassifierMixin, _Kernel):
     @with_callbacks
     def fit(self, X, y, sample_weight=None, sample_groups=None):
         """Train on ``X`` (n, d) and class labels ``y`` (n,)."""
-        X, y = validate_data(self, X, y, dtype=float)
-        rows = fitted_rows(self, X, y, sample_weight, sample_groups)
-        self._variance = X.var(axis=0)
-        self._solve(self._model(self.classes_, X.shape[1]), X, rows)
+        with all_or_nothing(self):
+            check_arguments(self)
+            y = check_target(y, self._task)
+            X, y = validate_data(self, X, y, dtype=float)
+            rows = fitted_rows(self, X, y, sample_weight, sample_groups)
+            self._variance = X.var(axis=0)
+            self._solve(self._model(self.classes_, X.shape[1]), X, rows)
         return self
 
     def decision_function(self, X):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import warnings
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 from sklearn.base import BaseEstimator, ClassifierMixin, RegressorMixin
@@ -11,9 +11,23 @@ from sklearn.exceptions import ConvergenceWarning
 from sklearn.linear_model._base import LinearClassifierMixin
 from sklearn.utils.validation import check_is_fitted, validate_data
 
+from foldwise.arguments import (
+    CLASS_WEIGHT,
+    FLAG,
+    NONE,
+    Table,
+    check_arguments,
+    instance,
+    integer,
+    number,
+    numbers,
+    one_of,
+)
 from foldwise.design import column_spread
 from foldwise.estimators.encoding import (
     CallbackSupportMixin,
+    all_or_nothing,
+    check_target,
     encode_class_weight,
     fitted_rows,
     with_callbacks,
@@ -49,6 +63,21 @@ class _Linear(CallbackSupportMixin, BaseEstimator):
     """What both linear estimators share: the training problem and its solution."""
 
     _task = ""
+    _arguments: ClassVar[Table] = {
+        "loss": instance((str, Loss), "the name of a loss or a Loss object"),
+        "C": numbers(above=0),
+        "lam": numbers(above=0),
+        "penalty": one_of(*PENALTIES),
+        "l1_ratio": number(at_least=0, at_most=1),
+        "box": numbers(finite=False) | NONE,
+        "box_lower": numbers(finite=False) | NONE,
+        "proximity": number(at_least=0),
+        "reference": numbers() | NONE,
+        "fit_intercept": FLAG,
+        "tol": number(at_least=0),
+        "max_iter": integer(),
+        "solver": one_of("auto", *SOLVERS, *EXACT),
+    }
 
     def _loss(self) -> Loss:
         loss = get_loss(self.loss)
@@ -60,9 +89,6 @@ class _Linear(CallbackSupportMixin, BaseEstimator):
         return loss
 
     def _check_solver(self) -> None:
-        known = ("auto", *SOLVERS, *EXACT)
-        if self.solver not in known:
-            raise ValueError(f"unknown solver {self.solver!r}; use one of: {', '.join(known)}")
         exact = self._loss().polyhedral
         if exact and self.solver in SOLVERS:
             raise ValueError(
@@ -82,15 +108,11 @@ class _Linear(CallbackSupportMixin, BaseEstimator):
     def _options(self) -> tuple[dict[str, Role], dict[str, Any], dict[str, Any]]:
         """Roles and values of the bounds and of the proximity term, and how the penalty is shaped."""
         loss = self._loss()
-        if self.penalty not in PENALTIES:
-            raise ValueError(f"unknown penalty {self.penalty!r}; use one of: {', '.join(PENALTIES)}")
         if self.penalty != "l2" and not loss.polyhedral:
             raise ValueError(
                 f"penalty={self.penalty!r} goes with loss 'hinge' or 'epsilon_insensitive'; got loss={self.loss!r}. "
                 "Use penalty='l2'"
             )
-        if self.penalty == "elasticnet" and not 0.0 <= self.l1_ratio <= 1.0:
-            raise ValueError(f"l1_ratio must be between 0 and 1; got {self.l1_ratio!r}")
         if self.reference is None and np.ndim(self.proximity) == 0 and self.proximity != 0:
             raise ValueError(
                 "proximity pulls to reference weights; give reference as well, one number per feature"
@@ -203,6 +225,7 @@ class LinearSVR(RegressorMixin, _Linear):
     """
 
     _task = "regression"
+    _arguments: ClassVar[Table] = {**_Linear._arguments, "epsilon": numbers(at_least=0)}
 
     def __init__(
         self,
@@ -257,8 +280,11 @@ class LinearSVR(RegressorMixin, _Linear):
 
         ``sample_groups`` (n,) tells which entry of an array-valued ``C`` or ``epsilon`` a row uses.
         """
-        X, y = validate_data(self, X, y, accept_sparse="csr", dtype=float, y_numeric=True)
-        self._solve(self._model(), X, fitted_rows(self, X, y, sample_weight, sample_groups))
+        with all_or_nothing(self):
+            check_arguments(self)
+            y = check_target(y, self._task)
+            X, y = validate_data(self, X, y, accept_sparse="csr", dtype=float, y_numeric=True)
+            self._solve(self._model(), X, fitted_rows(self, X, y, sample_weight, sample_groups))
         return self
 
     def _set_solution(self, coef: np.ndarray, intercept: np.ndarray) -> None:
@@ -329,6 +355,7 @@ class LinearSVC(LinearClassifierMixin, ClassifierMixin, _Linear):
     """
 
     _task = "classification"
+    _arguments: ClassVar[Table] = {**_Linear._arguments, "class_weight": CLASS_WEIGHT}
 
     def __init__(
         self,
@@ -378,9 +405,12 @@ class LinearSVC(LinearClassifierMixin, ClassifierMixin, _Linear):
     @with_callbacks
     def fit(self, X, y, sample_weight=None, sample_groups=None):
         """Train on ``X`` (n, d), dense or sparse, and class labels ``y`` (n,)."""
-        X, y = validate_data(self, X, y, accept_sparse="csr", dtype=float)
-        rows = fitted_rows(self, X, y, sample_weight, sample_groups)
-        self._solve(self._model(self.classes_), X, rows)
+        with all_or_nothing(self):
+            check_arguments(self)
+            y = check_target(y, self._task)
+            X, y = validate_data(self, X, y, accept_sparse="csr", dtype=float)
+            rows = fitted_rows(self, X, y, sample_weight, sample_groups)
+            self._solve(self._model(self.classes_), X, rows)
         return self
 
     def _set_solution(self, coef: np.ndarray, intercept: np.ndarray) -> None:

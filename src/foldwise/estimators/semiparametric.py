@@ -3,23 +3,26 @@
 from __future__ import annotations
 
 import warnings
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 from sklearn.base import BaseEstimator, RegressorMixin
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils.validation import _check_sample_weight, check_is_fitted, validate_data
 
+from foldwise.arguments import FLAG, NONE, Rule, Table, check_arguments, integer, number, one_of
 from foldwise.basis import as_basis, columns, framed, independent, with_constant
-from foldwise.estimators.encoding import CallbackSupportMixin, with_callbacks
-from foldwise.estimators.kernel import as_kernel, kernel_roles
+from foldwise.estimators.encoding import CallbackSupportMixin, all_or_nothing, check_target, with_callbacks
+from foldwise.estimators.kernel import KERNEL, as_kernel, kernel_roles
 from foldwise.kernels import Kernel, Precomputed
 from foldwise.losses import EpsilonInsensitive
 from foldwise.problems.assemble import Role
 from foldwise.problems.assemble_kernel import SemiparametricModel
 from foldwise.result import Status
 from foldwise.solvers.bordered import finish, nearby
+from foldwise.solvers.semiparametric import SOLVERS, columns_of, solve
 
 __all__ = ["PartialEffect", "SemiparametricSVR"]
 
@@ -52,6 +55,16 @@ class PartialEffect:
     @property
     def total(self) -> np.ndarray:
         return self.parametric + self.kernel
+
+
+def _is_basis(value: Any) -> bool:
+    if isinstance(value, (str, bytes, type)):
+        return False
+    return (
+        value is None
+        or isinstance(value, (Sequence, Mapping, np.ndarray))
+        or (hasattr(value, "fit") and hasattr(value, "transform"))
+    )
 
 
 class SemiparametricSVR(CallbackSupportMixin, RegressorMixin, BaseEstimator):
@@ -117,6 +130,19 @@ class SemiparametricSVR(CallbackSupportMixin, RegressorMixin, BaseEstimator):
     (['x0', '1'], 2.0)
     """
 
+    _arguments: ClassVar[Table] = {
+        "basis": Rule("a list of functions or columns, a transformer, an array or None", _is_basis),
+        "kernel": KERNEL,
+        "C": number(above=0),
+        "epsilon": number(at_least=0),
+        "fit_intercept": FLAG,
+        "solver": one_of(*SOLVERS),
+        "tol": number(above=0),
+        "cache_size": number(above=0),
+        "max_iter": integer() | NONE,
+        "memory_limit": number(above=0),
+    }
+
     def __init__(
         self,
         basis=None,
@@ -167,37 +193,35 @@ class SemiparametricSVR(CallbackSupportMixin, RegressorMixin, BaseEstimator):
     @with_callbacks
     def fit(self, X, y, sample_weight=None):
         """Train on ``X`` (n, d) and targets ``y`` (n,)."""
-        from foldwise.solvers.semiparametric import SOLVERS
-
-        X, y = validate_data(self, X, y, dtype=float, y_numeric=True)
-        if hasattr(self, "_init_callback_context"):
-            self._init_callback_context()
-        y = y.astype(float)
-        self._check(SOLVERS)
-        weight = np.ones(len(y))
-        if sample_weight is not None:
-            weight = _check_sample_weight(sample_weight, X, dtype=float, ensure_non_negative=True)
-        kernel = self._kernel(getattr(self, "feature_names_in_", None))
-        kernel.parameters(X.shape[1])
-        # 1. The columns of the basis, made independent on the rows that count.
-        Psi = self._fit_basis(X)
-        T = independent(Psi, weight)
-        # 2. The dual with K equality constraints.
-        delta, q = self._solve(kernel, X, y, weight, Psi @ T)
-        # 3. What predicts.
-        support = np.arange(len(y)) if kernel.precomputed else np.flatnonzero(delta)
-        self.kernel_ = kernel
-        self.support_ = support
-        self.support_vectors_ = X[support]
-        self.dual_coef_ = delta[support][None]
-        self.basis_coef_ = T @ q
-        self.basis_rank_ = T.shape[1]
+        with all_or_nothing(self):
+            check_arguments(self)
+            y = check_target(y, "regression")
+            X, y = validate_data(self, X, y, dtype=float, y_numeric=True)
+            if hasattr(self, "_init_callback_context"):
+                self._init_callback_context()
+            y = y.astype(float)
+            weight = np.ones(len(y))
+            if sample_weight is not None:
+                weight = _check_sample_weight(sample_weight, X, dtype=float, ensure_non_negative=True)
+            kernel = self._kernel(getattr(self, "feature_names_in_", None))
+            kernel.parameters(X.shape[1])
+            # 1. The columns of the basis, made independent on the rows that count.
+            Psi = self._fit_basis(X)
+            T = independent(Psi, weight)
+            # 2. The dual with K equality constraints.
+            delta, q = self._solve(kernel, X, y, weight, Psi @ T)
+            # 3. What predicts.
+            support = np.arange(len(y)) if kernel.precomputed else np.flatnonzero(delta)
+            self.kernel_ = kernel
+            self.support_ = support
+            self.support_vectors_ = X[support]
+            self.dual_coef_ = delta[support][None]
+            self.basis_coef_ = T @ q
+            self.basis_rank_ = T.shape[1]
         return self
 
     def _solve(self, kernel: Kernel, X, y, weight, Q) -> tuple[np.ndarray, np.ndarray]:
         """Coefficients of the rows and of the independent columns."""
-        from foldwise.solvers.semiparametric import columns_of, solve
-
         c, epsilon = self.C * weight, float(self.epsilon)
         if self.solver == "auto" and len(y) <= EXACT_ROWS:
             rows = np.flatnonzero(weight > 0)
@@ -231,16 +255,6 @@ class SemiparametricSVR(CallbackSupportMixin, RegressorMixin, BaseEstimator):
         self.kkt_, self.status_, self.solver_ = float(found.kkt), found.status.value, found.solver
         self.n_iter_ = max(int(found.n_iter), 1)
         return found.delta, found.beta
-
-    def _check(self, solvers) -> None:
-        if self.solver not in solvers:
-            raise ValueError(f"unknown solver {self.solver!r}; use one of: {', '.join(solvers)}")
-        for name in ("C", "epsilon", "tol", "cache_size"):
-            value = getattr(self, name)
-            number = np.ndim(value) == 0 and np.isfinite(float(value))
-            if not number or value < 0 or (value == 0 and name != "epsilon"):
-                kind = "a number that is not negative" if name == "epsilon" else "a positive number"
-                raise ValueError(f"{name} must be {kind}; got {value!r}")
 
     def _fit_basis(self, X: np.ndarray) -> np.ndarray:
         """Fit the basis and return its columns on the training rows, with a constant where one is missing."""

@@ -9,6 +9,8 @@ import numpy as np
 from sklearn.base import BaseEstimator
 from sklearn.metrics.pairwise import additive_chi2_kernel
 
+from foldwise.arguments import FLAG, Table, check_arguments, integer, number, numbers
+
 __all__ = [
     "RBF",
     "AdditiveChi2",
@@ -37,6 +39,11 @@ class Kernel(BaseEstimator):
 
     widths: ClassVar[Sequence[str]] = ()
     """Names of the parameters that make the kernel narrower as they grow, such as ``gamma`` of :class:`RBF`."""
+    _arguments: ClassVar[Table] = {}
+
+    def check(self) -> None:
+        """Raise an error when a parameter is not what it may be."""
+        check_arguments(self)
 
     def names(self) -> list[str]:
         """Names of the tunable parameters, which may be any."""
@@ -119,13 +126,6 @@ def _typical_width(kernel: Kernel, name: str, X: Array) -> float:
         middle = 0.5 * (low + high)
         low, high = (middle, high) if exponent(middle) < 1.0 else (low, middle)
     return float(np.exp(0.5 * (low + high)))
-
-
-def _not_negative(name: str, value: Any) -> Array:
-    array = np.atleast_1d(np.asarray(value, float))
-    if not np.all(np.isfinite(array)) or np.any(array < 0):
-        raise ValueError(f"the kernel's {name} must be finite and not negative; got {value}")
-    return array
 
 
 def _plain(value: Any) -> Any:
@@ -372,6 +372,7 @@ class RBF(Kernel):
     """
 
     widths = ("gamma",)
+    _arguments: ClassVar[Table] = {"gamma": numbers(at_least=0), "ard": FLAG}
 
     def __init__(self, gamma=1.0, ard=False):
         self.gamma = gamma
@@ -384,7 +385,8 @@ class RBF(Kernel):
         return {"gamma": 1.0 / _total_variance(X)}  # a typical exponent is 2
 
     def parameters(self, d):
-        gamma = _not_negative("gamma", self.gamma)
+        self.check()
+        gamma = np.atleast_1d(np.asarray(self.gamma, float))
         if gamma.size not in (1, d):
             raise ValueError(
                 f"RBF has {gamma.size} values of gamma for {d} features; give one, or one per feature"
@@ -441,6 +443,11 @@ class Polynomial(Kernel):
     """``k(x, z) = (gamma x'z + coef0)^degree`` with a fixed integer degree."""
 
     widths = ("gamma",)
+    _arguments: ClassVar[Table] = {
+        "degree": integer(),
+        "gamma": number(at_least=0),
+        "coef0": number(at_least=0),
+    }
 
     def __init__(self, degree=3, gamma=1.0, coef0=1.0):
         self.degree = degree
@@ -451,9 +458,8 @@ class Polynomial(Kernel):
         return {"gamma": 1.0 / _total_variance(X), "coef0": 1.0}
 
     def parameters(self, d):
-        if int(self.degree) != self.degree or self.degree < 1:
-            raise ValueError(f"degree must be a positive integer; got {self.degree!r}")
-        return {"gamma": _not_negative("gamma", self.gamma), "coef0": _not_negative("coef0", self.coef0)}
+        self.check()
+        return {"gamma": np.atleast_1d(float(self.gamma)), "coef0": np.atleast_1d(float(self.coef0))}
 
     def pairs(self, X, U=None):
         return _PolynomialPairs(X @ (X if U is None else U).T, int(self.degree))
@@ -474,6 +480,7 @@ class ExpChi2(Kernel):
     """``k(x, z) = exp(-gamma sum_d (x_d - z_d)^2 / (x_d + z_d))`` for histograms (thesis 6.1)."""
 
     widths = ("gamma",)
+    _arguments: ClassVar[Table] = {"gamma": number(at_least=0)}
 
     def __init__(self, gamma=1.0):
         self.gamma = gamma
@@ -484,7 +491,8 @@ class ExpChi2(Kernel):
         return {"gamma": 1.0 / max(float(-additive_chi2_kernel(sample).mean()), 1e-12)}
 
     def parameters(self, d):
-        return {"gamma": _not_negative("gamma", self.gamma)}
+        self.check()
+        return {"gamma": np.atleast_1d(float(self.gamma))}
 
     def pairs(self, X, U=None):
         _check_histograms(X)

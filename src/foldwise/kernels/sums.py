@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 from sklearn.base import clone
 
+from foldwise.arguments import NONE, Table, numbers, sequence, shown
 from foldwise.kernels.single import Array, Kernel
 
 __all__ = ["Sum", "named_columns"]
@@ -51,6 +52,9 @@ class _SumPairs:
         return np.concatenate([weights, *inner])
 
 
+COLUMNS = sequence(lambda column: isinstance(column, (int, np.integer, str)), "a list of columns")
+
+
 class Sum(Kernel):
     """``k(x, z) = sum_p weights_p k_p(x[columns_p], z[columns_p])``: several kernels, each on its own columns.
 
@@ -72,6 +76,19 @@ class Sum(Kernel):
     ['k0__gamma', 'weights']
     """
 
+    _arguments: ClassVar[Table] = {
+        "kernels": sequence(
+            lambda kernel: isinstance(kernel, Kernel), "a list of one or more Kernel objects", 1
+        ),
+        "weights": numbers(at_least=0) | NONE,
+        "columns": sequence(lambda choice: True, "a list with the columns of every kernel") | NONE,
+    }
+
+    def check(self):
+        super().check()
+        for kernel in self.kernels:
+            kernel.check()
+
     def __init__(self, kernels, weights=None, columns=None):
         self.kernels = kernels
         self.weights = weights
@@ -80,7 +97,7 @@ class Sum(Kernel):
     def get_params(self, deep=True):
         """Parameters by name; with ``deep`` also those of the parts, as ``k0``, ``k0__gamma``, ..."""
         out = super().get_params(deep=False)
-        for p, kernel in enumerate(self.kernels if deep else ()):
+        for p, kernel in enumerate(self.kernels if deep and isinstance(self.kernels, (list, tuple)) else ()):
             inner = {f"k{p}__{name}": value for name, value in kernel.get_params().items()}
             out |= {f"k{p}": kernel, **inner}
         return out
@@ -141,13 +158,10 @@ class Sum(Kernel):
         weights = np.full(P, 1.0 / P) if self.weights is None else np.asarray(self.weights, float)
         if weights.shape != (P,):
             raise ValueError(f"Sum has {P} kernels and {weights.size} weights; they must be equal in number")
-        if np.any(weights < 0):
-            raise ValueError(f"kernel weights must not be negative; got {weights}")
-        if not np.all(np.isfinite(weights)):
-            raise ValueError(f"kernel weights must be finite; got {weights}")
         return np.maximum(weights, np.finfo(float).tiny)
 
     def parameters(self, d):
+        self.check()
         out = {"weights": self._weights()}
         for p, kernel in enumerate(self.kernels):
             width = self._width(p, d)
@@ -157,6 +171,10 @@ class Sum(Kernel):
 
     def _width(self, p: int, d: int) -> int:
         columns = self._columns(p)
+        if not isinstance(columns, slice) and not COLUMNS.allows(columns):
+            raise ValueError(
+                f"columns {shown(columns)} of a Sum must be a slice, a list of column numbers or names, or None"
+            )
         if not isinstance(columns, slice) and any(isinstance(column, str) for column in columns):
             raise ValueError(f"columns {columns} of a Sum are names, which need a data frame; got an array")
         try:

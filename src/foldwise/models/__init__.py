@@ -7,6 +7,7 @@ from typing import Any
 from sklearn.base import clone
 from sklearn.pipeline import Pipeline
 
+from foldwise.arguments import check_arguments
 from foldwise.models import kernel, linear
 from foldwise.models.tunable import Tunable
 
@@ -29,6 +30,10 @@ def describe(estimator: Any) -> Tunable:
             steps = clone(estimator[:-1])
     for kind, build in {**linear.BUILDERS, **kernel.BUILDERS}.items():
         if type(last) is kind or (kind.__module__.startswith("foldwise") and isinstance(last, kind)):
+            if hasattr(last, "_arguments"):
+                check_arguments(last)
             return build(last, prefix, steps)
+    if isinstance(last, type):
+        raise ValueError(f"cannot tune the class {last.__name__} itself; give an object: {last.__name__}()")
     got = type(last).__name__ if not isinstance(last, str) else repr(last)
     raise ValueError(f"cannot tune {got}; what can be tuned: {SUPPORTED}")

@@ -8,6 +8,7 @@ from typing import Any, ClassVar, Protocol
 
 import numpy as np
 
+from foldwise.arguments import Table, check_arguments
 from foldwise.bilevel import Bilevel, Evaluation
 from foldwise.result import MESSAGES, Record, Result, Status
 from foldwise.space import Space
@@ -241,6 +242,8 @@ class Minimizer:
     plays_stages : whether cheaper searches come first that value a similar machine (a smoothed hinge, few rows)
     tol_by_model : whether its ``tol`` is a relative accuracy of the objective, with a default for every kind of model
     messages : a method's own words for endings that the usual ones do not fit
+
+    Options of a method that is a dataclass are checked against the rules in ``_arguments``.
     """
 
     name = ""
@@ -250,6 +253,10 @@ class Minimizer:
     plays_stages: ClassVar[bool] = False
     tol_by_model: ClassVar[bool] = False
     messages: ClassVar[Mapping[Status, str]] = {}
+    _arguments: ClassVar[Table] = {}
+
+    def __post_init__(self) -> None:
+        check_arguments(self)
 
     def feasible(self, space: Space, theta: np.ndarray) -> np.ndarray:
         """The point near ``theta`` that the method may start from: within the bounds."""

@@ -21,6 +21,7 @@ from typing import Any, ClassVar
 import numpy as np
 import scipy.sparse as sp
 
+from foldwise.arguments import Table, integer, number
 from foldwise.bilevel import Bilevel, Evaluation
 from foldwise.optimizers.base import Minimizer, Trace
 from foldwise.result import Status
@@ -52,6 +53,12 @@ class Bundle(Minimizer):
     radius: float = 0.5
     memory: int = 20
 
+    _arguments: ClassVar[Table] = {
+        "tol": number(at_least=0),
+        "max_iter": integer(),
+        "radius": number(above=0),
+        "memory": integer(),
+    }
     name = "bundle"
     messages: ClassVar[Mapping[Status, str]] = {
         Status.CONVERGED: "The gradients around, kinks included, leave no common descent: a local minimum of the "

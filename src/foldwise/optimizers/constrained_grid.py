@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from typing import ClassVar
 
 import numpy as np
 
+from foldwise.arguments import Table, instance, integer
 from foldwise.bilevel import Evaluation
 from foldwise.optimizers.base import Minimizer, Trace
-from foldwise.optimizers.plans import Grid, snake
+from foldwise.optimizers.plans import VALUES, Grid, snake
 from foldwise.result import Status
 from foldwise.space import Block
 
@@ -54,16 +56,15 @@ class ConstrainedGrid(Minimizer):
     values: Mapping[str, Sequence[float]] = field(default_factory=dict)
     box: str = "box"
 
+    _arguments: ClassVar[Table] = {
+        "max_features": replace(integer(1, 20), do="2^max_features points are evaluated"),
+        "points": integer(),
+        "values": VALUES,
+        "box": instance(str, "the name of a hyper-parameter"),
+    }
     name = "constrained_grid"
     needs_gradient = False
     uses_start = False
-
-    def __post_init__(self) -> None:
-        if not 1 <= self.max_features <= 20:
-            raise ValueError(
-                f"max_features must be between 1 and 20, because 2^max_features points are evaluated; "
-                f"got {self.max_features!r}"
-            )
 
     def iterate(self, trace: Trace, theta: np.ndarray) -> Status:
         """Run the three stages; ``theta`` is not used."""

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import ClassVar
 
 import numpy as np
 
+from foldwise.arguments import Table, integer, number, one_of
 from foldwise.optimizers.base import Minimizer, Trace, natural_units
 from foldwise.result import Status
 
@@ -34,13 +36,15 @@ class TrustRegionNewton(Minimizer):
     hessian: str = "exact"
     radius: float = 1.5
 
+    _arguments: ClassVar[Table] = {
+        "tol": number(at_least=0),
+        "max_iter": integer(),
+        "hessian": one_of("exact", "gauss-newton"),
+        "radius": number(above=0),
+    }
     name = "newton"
     plays_stages = True
     tol_by_model = True
-
-    def __post_init__(self) -> None:
-        if self.hessian not in ("exact", "gauss-newton"):
-            raise ValueError(f"hessian must be 'exact' or 'gauss-newton'; got {self.hessian!r}")
 
     def iterate(self, trace: Trace, theta: np.ndarray) -> Status:
         """Run from ``theta``."""

@@ -4,14 +4,20 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 
+from foldwise.arguments import NONE, Rule, Table, instance, integer, numbers
 from foldwise.optimizers.base import Minimizer, Trace
 from foldwise.result import Status
 
-__all__ = ["Grid", "Random", "snake"]
+__all__ = ["VALUES", "Grid", "Random", "snake"]
+
+VALUES = Rule(
+    "a dict from parameter name to a list of numbers",
+    lambda given: isinstance(given, Mapping) and all(numbers().allows(v) for v in given.values()),
+)
 
 
 @dataclass(frozen=True)
@@ -32,6 +38,7 @@ class Grid(Minimizer):
     values: Mapping[str, Sequence[float]] = field(default_factory=dict)
     max_points: int = 100_000
 
+    _arguments: ClassVar[Table] = {"points": integer(), "values": VALUES, "max_points": integer()}
     name = "grid"
     needs_gradient = False
     uses_start = False
@@ -48,7 +55,12 @@ class Grid(Minimizer):
             for k in range(block.size):
                 i = space.slices[block.name].start + k
                 if block.name in self.values:
-                    array = np.sort(np.asarray(self.values[block.name], float))
+                    array = np.sort(np.atleast_1d(np.asarray(self.values[block.name], float)))
+                    if array[0] < block.lower[k] or array[-1] > block.upper[k]:
+                        raise ValueError(
+                            f"grid values of {block.name!r} must lie within its bounds, {block.lower[k]:g} to "
+                            f"{block.upper[k]:g}; got {array[0]:g} to {array[-1]:g}"
+                        )
                     out.append(np.log(array) if block.scale == "log" else array)
                 else:
                     out.append(np.linspace(space.lower[i], space.upper[i], self.points))
@@ -93,6 +105,10 @@ class Random(Minimizer):
     n_iter: int = 50
     seed: Any = None
 
+    _arguments: ClassVar[Table] = {
+        "n_iter": integer(),
+        "seed": integer(0) | instance(np.random.Generator, "a Generator") | NONE,
+    }
     name = "random"
     needs_gradient = False
 

@@ -8,6 +8,7 @@ from typing import ClassVar
 
 import numpy as np
 
+from foldwise.arguments import Table, integer, number, one_of
 from foldwise.optimizers.base import Minimizer, Trace
 from foldwise.result import Status
 
@@ -31,6 +32,7 @@ class LBfgsB(Minimizer):
     max_iter: int = 200
     memory: int = 20
 
+    _arguments: ClassVar[Table] = {"tol": number(at_least=0), "max_iter": integer(), "memory": integer()}
     name = "lbfgsb"
     messages: ClassVar[Mapping[Status, str]] = {
         Status.CONVERGED: "An iteration lowered the cross-validation error by less than the tolerance."
@@ -79,14 +81,16 @@ class Bfgs(Minimizer):
     rule: str = "any"
     max_iter: int = 200
 
+    _arguments: ClassVar[Table] = {
+        "tol1": number(at_least=0),
+        "tol2": number(at_least=0),
+        "rule": one_of("any", "all"),
+        "max_iter": integer(),
+    }
     name = "bfgs"
     messages: ClassVar[Mapping[Status, str]] = {
         Status.CONVERGED: "The stopping rule of ImpGrad holds: a small decrease or a small hypergradient."
     }
-
-    def __post_init__(self) -> None:
-        if self.rule not in ("any", "all"):
-            raise ValueError(f"rule must be 'any' or 'all'; got {self.rule!r}")
 
     def iterate(self, trace: Trace, theta: np.ndarray) -> Status:
         """Run from ``theta``."""
@@ -175,6 +179,15 @@ class Rprop(Minimizer):
     smallest: float = 1e-6
     largest: float = 50.0
 
+    _arguments: ClassVar[Table] = {
+        "tol": number(at_least=0),
+        "max_iter": integer(),
+        "first": number(above=0),
+        "grow": number(above=1),
+        "shrink": number(above=0, below=1),
+        "smallest": number(above=0),
+        "largest": number(above=0),
+    }
     name = "rprop"
     messages: ClassVar[Mapping[Status, str]] = {
         Status.CONVERGED: "Every step length is below the tolerance, or the hypergradient is zero."

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from typing import ClassVar
 
 import numpy as np
 
+from foldwise.arguments import FLAG, Table, instance
 from foldwise.optimizers.base import Minimizer, Trace
 from foldwise.optimizers.newton import TrustRegionNewton
 from foldwise.optimizers.pbp import PenalizedBilevel
@@ -50,6 +52,11 @@ class Rescued(Minimizer):
     pbp: PenalizedBilevel = field(default_factory=_near)
     always: bool = False
 
+    _arguments: ClassVar[Table] = {
+        "method": instance(Minimizer, "a method object, such as TrustRegionNewton()"),
+        "pbp": instance(PenalizedBilevel, "a PenalizedBilevel object"),
+        "always": FLAG,
+    }
     name = "rescued"
 
     def __post_init__(self) -> None:

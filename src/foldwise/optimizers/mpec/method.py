@@ -9,6 +9,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 
+from foldwise.arguments import FLAG, NONE, Table, integer, number, one_of
 from foldwise.bilevel import Bilevel
 from foldwise.optimizers.base import Minimizer, Trace
 from foldwise.optimizers.mpec.formulation import Choice, Description, Task
@@ -344,6 +345,20 @@ class Mpec(_OneProgram):
     from_start: bool = False
     max_pairs: int = MAX_PAIRS
 
+    _arguments: ClassVar[Table] = {
+        "backend": one_of("auto", "uno", "ipopt"),
+        "preset": one_of("filterslp", "filtersqp"),
+        "form": one_of("auto", "lambda", "C"),
+        "complementarity": one_of("pairwise", "aggregated", "penalty"),
+        "tol": number(above=0),
+        "first_tol": number(above=0) | NONE,
+        "chain": FLAG,
+        "n_starts": integer() | NONE,
+        "max_iter": integer(),
+        "n_max": integer(0) | NONE,
+        "from_start": FLAG,
+        "max_pairs": integer(),
+    }
     name = "mpec"
 
     def _kernel(self, trace: Trace, theta: np.ndarray) -> Status:
@@ -407,6 +422,17 @@ class Slams(_OneProgram):
     from_start: bool = False
     max_pairs: int = 10 * MAX_PAIRS
 
+    _arguments: ClassVar[Table] = {
+        "early": FLAG,
+        "rounds": integer(),
+        "tol": number(above=0),
+        "n_starts": integer(),
+        "max_iter": integer(),
+        "patience": integer(),
+        "n_max": integer(0) | NONE,
+        "from_start": FLAG,
+        "max_pairs": integer(),
+    }
     name = "slams"
 
     def _solve(self, description: Description, **common: Any) -> Answer:

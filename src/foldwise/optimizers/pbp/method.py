@@ -9,6 +9,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 
+from foldwise.arguments import FLAG, NONE, Rule, Table, integer, number, numbers
 from foldwise.bilevel import Evaluation
 from foldwise.optimizers.base import Minimizer, StopSearch, Trace
 from foldwise.optimizers.pbp.penalised import Centre, Penalised
@@ -21,6 +22,10 @@ __all__ = ["PenalizedBilevel"]
 
 ENDINGS = {"optimal": Status.CONVERGED, "short step": Status.STALLED, "limit": Status.MAX_ITER}
 MAX_BETAS = 60
+
+
+def _is_pair(value: Any) -> bool:
+    return len(value) == 2 and all(numbers(flat=False).allows(part) for part in value)
 
 
 @dataclass(frozen=True)
@@ -83,18 +88,26 @@ class PenalizedBilevel(Minimizer):
     constraints: tuple[Any, Any] | None = None
     max_iter: int = 50
 
+    _arguments: ClassVar[Table] = {
+        "tol": number(at_least=0),
+        "eta": number(at_least=0),
+        "zeta": number(above=0),
+        "rho": number(above=0, below=1),
+        "slack": number(above=0),
+        "growth": number(above=1),
+        "tau": number(above=0),
+        "tube": number(at_least=0),
+        "corrections": integer(0),
+        "two_stage": FLAG,
+        "constraints": Rule("a pair (A, c) of finite numbers", _is_pair) | NONE,
+        "max_iter": integer(),
+    }
     name = "pbp"
     messages: ClassVar[Mapping[Status, str]] = {
         Status.CONVERGED: "The penalised problem is solved and its weights solve their training problems; the point "
         "is the best of those evaluated exactly.",
         Status.STALLED: "The steps became too short, although the subgradient is not small.",
     }
-
-    def __post_init__(self) -> None:
-        if not 0 < self.rho < 1 or self.growth <= 1:
-            raise ValueError(
-                f"rho must lie between 0 and 1 and growth above 1; got rho={self.rho}, growth={self.growth}"
-            )
 
     def feasible(self, space: Space, theta: np.ndarray) -> np.ndarray:
         """The nearest point within the bounds and the constraints."""
