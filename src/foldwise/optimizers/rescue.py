@@ -60,6 +60,7 @@ class Rescued(Minimizer):
     name = "rescued"
 
     def __post_init__(self) -> None:
+        super().__post_init__()
         for field_name in ("plays_stages", "uses_start"):  # what the method is, this is
             object.__setattr__(self, field_name, getattr(self.method, field_name))
 
