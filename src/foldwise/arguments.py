@@ -68,7 +68,8 @@ Table = Mapping[str, Rule]
 def check_arguments(owner: Any, rules: Table | None = None) -> None:
     """Raise a ValueError for the first parameter of an object that its table does not allow."""
     for name, rule in (owner._arguments if rules is None else rules).items():
-        check_value(name, getattr(owner, name), rule, type(owner).__name__)
+        if hasattr(owner, name):  # a subclass may have other parameters than its parent
+            check_value(name, getattr(owner, name), rule, type(owner).__name__)
 
 
 def check_value(name: str, value: Any, rule: Rule, owner: str = "") -> None:
