@@ -10,7 +10,7 @@ export MKL_NUM_THREADS := 1
 export NUMEXPR_NUM_THREADS := 1
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test lint format slow bench docs clean
+.PHONY: help setup demo test lint format slow fuzz bench docs clean
 
 help:  ## list the targets
 	@awk -F ':.*## ' '/^[a-z]+:.*## / {printf "make %-8s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -43,6 +43,13 @@ format: setup  ## let ruff rewrite the sources
 
 slow: setup  ## the slow tests alone
 	$(BIN)/python -m pytest -n 2 -q -m slow
+
+SEEDS ?= 1000
+FIRST ?= 0
+JOBS ?= 2
+
+fuzz: setup  ## random searches before a referee: make fuzz SEEDS=20000 [FIRST=0] [JOBS=2]
+	$(BIN)/python -m foldwise.testing.fuzz --seeds $(SEEDS) --first $(FIRST) --jobs $(JOBS)
 
 docs: setup  ## the documentation site, in docs/_build/html; warnings are errors
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -e ".[docs]"

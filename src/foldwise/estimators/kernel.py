@@ -38,7 +38,7 @@ from foldwise.solvers.libsvm import LibSvm
 from foldwise.solvers.representer import RepresenterNewton
 from foldwise.space import Space
 
-__all__ = ["KERNEL", "KernelSVC", "KernelSVR", "as_kernel", "kernel_roles", "kernel_solver"]
+__all__ = ["KERNEL", "KernelByName", "KernelSVC", "KernelSVR", "as_kernel", "kernel_roles", "kernel_solver"]
 
 KERNELS: dict[str, type[Kernel]] = {
     "rbf": RBF,
@@ -92,7 +92,18 @@ def _landmark_start(
     return solver.solve(problem, np.zeros(0), start).W
 
 
-class _Kernel(CallbackSupportMixin, BaseEstimator):
+class KernelByName(BaseEstimator):
+    """An estimator whose kernel may be given by its name and its parameters set all the same."""
+
+    def set_params(self, **params):
+        """Set parameters; ``kernel__gamma`` and the like also where the kernel was given by its name."""
+        given = params.get("kernel", self.kernel)
+        if isinstance(given, str) and any(name.startswith("kernel__") for name in params):
+            params = {**params, "kernel": as_kernel(given)}
+        return super().set_params(**params)
+
+
+class _Kernel(CallbackSupportMixin, KernelByName):
     """What both kernel estimators share."""
 
     _task = ""
@@ -133,13 +144,6 @@ class _Kernel(CallbackSupportMixin, BaseEstimator):
             memory_limit=self.memory_limit,
             precision=self.precision,
         )
-
-    def set_params(self, **params):
-        """Set parameters; ``kernel__gamma`` and the like also where the kernel was given by its name."""
-        given = params.get("kernel", self.kernel)
-        if isinstance(given, str) and any(name.startswith("kernel__") for name in params):
-            params = {**params, "kernel": as_kernel(given)}
-        return super().set_params(**params)
 
     def start_from(self, decisions: np.ndarray, intercept: np.ndarray) -> None:
         """Let the next ``fit`` start from decisions (problems, rows) and intercepts (problems,) near its solution.

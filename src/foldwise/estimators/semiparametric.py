@@ -8,14 +8,14 @@ from dataclasses import dataclass
 from typing import Any, ClassVar
 
 import numpy as np
-from sklearn.base import BaseEstimator, RegressorMixin
+from sklearn.base import RegressorMixin
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils.validation import _check_sample_weight, check_is_fitted, validate_data
 
 from foldwise.arguments import FLAG, NONE, Rule, Table, check_arguments, integer, number, one_of
 from foldwise.basis import as_basis, columns, framed, independent, with_constant
 from foldwise.estimators.encoding import CallbackSupportMixin, all_or_nothing, check_target, with_callbacks
-from foldwise.estimators.kernel import KERNEL, as_kernel, kernel_roles
+from foldwise.estimators.kernel import KERNEL, KernelByName, as_kernel, kernel_roles
 from foldwise.kernels import Kernel, Precomputed
 from foldwise.losses import EpsilonInsensitive
 from foldwise.problems.assemble import Role
@@ -67,7 +67,7 @@ def _is_basis(value: Any) -> bool:
     )
 
 
-class SemiparametricSVR(CallbackSupportMixin, RegressorMixin, BaseEstimator):
+class SemiparametricSVR(CallbackSupportMixin, RegressorMixin, KernelByName):
     r"""Support vector regression with a kernel part and basis functions that are not penalised.
 
     .. math::  h(x) = f(x) + \sum_k \beta_k \psi_k(x), \qquad

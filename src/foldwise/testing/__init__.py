@@ -6,6 +6,9 @@ Write a new loss, pass it to :func:`check_loss`, and everything that the package
 Derivatives are compared with central differences in relative error, and the differences themselves must not be
 negligible: a zero derivative never passes for a right one.
 
+Whole searches are drawn at random by :func:`random_search` and judged by :func:`judge`, which refits plain estimators
+fold by fold; ``python -m foldwise.testing.fuzz`` runs many of them.
+
 >>> from foldwise.losses import Huber
 >>> from foldwise.testing import check_loss
 >>> check_loss(Huber(delta=0.8))
@@ -17,9 +20,14 @@ from foldwise.testing.kernels import check_kernel, small_kernel_bilevel
 from foldwise.testing.losses import SMOOTH_LOSSES, check_loss
 from foldwise.testing.methods import check_optimizer, check_solver
 from foldwise.testing.programs import small_bilevel
+from foldwise.testing.random_searches import RandomSearch, random_search
+from foldwise.testing.referee import Verdict, judge
+from foldwise.testing.shrinking import shrink
 
 __all__ = [
     "SMOOTH_LOSSES",
+    "RandomSearch",
+    "Verdict",
     "check_hypergradient",
     "check_hyperhessian",
     "check_kernel",
@@ -27,7 +35,10 @@ __all__ = [
     "check_optimizer",
     "check_problem",
     "check_solver",
+    "judge",
+    "random_search",
     "relative_error",
+    "shrink",
     "small_bilevel",
     "small_kernel_bilevel",
 ]

@@ -1,0 +1,73 @@
+"""Whole searches drawn at random, judged by refits of the plain estimators; and the referee itself."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from foldwise import SemiparametricSVR
+from foldwise.losses import SmoothMisclassification, Squared
+from foldwise.testing import RandomSearch, judge, random_search, shrink
+from foldwise.testing.fuzz import main
+
+RIDGE = RandomSearch(
+    seed=6,
+    size=(30, 2),
+    data=("X = rng.normal(size=(n, d))", "y = X[:, 0] + rng.normal(size=n)"),
+    machine="Ridge",
+    options={"cv": "3"},
+)
+
+
+def test_drawn_text_is_what_runs():
+    drawn = random_search(11)
+    names: dict = {}
+    exec(drawn.source().rpartition("\n")[0], names)
+    assert repr(names["search"]) == repr(drawn.search)
+    again = random_search(11)
+    assert again.source() == drawn.source()
+    assert "import" in drawn.source()
+
+
+def test_referee_passes_a_right_search():
+    assert judge(RIDGE).outcome == "checked"
+
+
+@pytest.mark.parametrize(
+    ("method", "factor", "kind"), [("value", 1.001, "wrong objective"), ("grad", 1.05, "wrong gradient")]
+)
+def test_referee_sees_a_wrong_criterion(monkeypatch, method, factor, kind):
+    right = getattr(SmoothMisclassification, method)
+    monkeypatch.setattr(SmoothMisclassification, method, lambda self, z, y: factor * right(self, z, y))
+    classes = RIDGE.without(
+        machine="svm.LinearSVC",
+        data=(*RIDGE.data, "y = y > 0"),
+        options={"cv": "3", "criterion": "'smooth_misclassification'"},
+    )
+    verdict = judge(classes, slopes=True)
+    assert (verdict.outcome, verdict.kind) == ("failed", kind), verdict
+
+
+def test_referee_sees_bare_errors_and_late_refusals(monkeypatch):
+    monkeypatch.setattr(Squared, "value", lambda self, z, y: {}["no"])
+    assert judge(RIDGE).kind == "bare KeyError"
+    monkeypatch.setattr(Squared, "value", lambda self, z, y: np.zeros((2, 3)) @ np.zeros(7))
+    assert judge(RIDGE).kind == "bare ValueError"
+
+
+def test_shrink_keeps_what_fails():
+    drawn = random_search(0)
+    small = shrink(drawn, lambda one: len(one.y) >= 14 and "cv" in one.options)
+    assert small.size == (14, 1)
+    assert set(small.options) == {"cv"}
+
+
+def test_fuzz_prints_failures_as_reproductions(capsys):
+    assert main(["--seeds", "4", "--jobs", "1", "--shrink", "0"]) in (0, 1)
+    assert "4 searches: " in capsys.readouterr().out
+    assert main(["--show", "0"]) == 0
+    assert "search.fit(X, y" in capsys.readouterr().out
+
+
+def test_best_params_of_a_semiparametric_search_fit_its_estimator():
+    assert SemiparametricSVR().set_params(kernel__gamma=0.25).kernel.gamma == 0.25
