@@ -139,15 +139,18 @@ def build_program(
     feature_names: Sequence[str] | None,
     shrinkage: float | None,
     low_rank: bool | str = "auto",
+    criterion_weight: Any = "auto",
 ) -> Program:
     """The bilevel program of these folds.
 
     ``spec`` is the user's space (or None); ``shrinkage`` the strength of the penalty on the spread of per-feature
-    kernel widths (None: the default); ``low_rank`` whether kernels may be seen through landmarks.
+    kernel widths (None: the default); ``low_rank`` whether kernels may be seen through landmarks;
+    ``criterion_weight`` the weights of the classes in the criterion, by code.
     """
     tunable = tunable.named(feature_names)
+    build = lambda d: replace(tunable.build(classes, d), criterion_weight=criterion_weight)  # noqa: E731
     how = tunable.standardize()
-    probe = tunable.build(classes, _width(X))
+    probe = build(_width(X))
     kernel = isinstance(probe, KernelModel)
     semiparametric = isinstance(probe, SemiparametricModel)
     if isinstance(probe, SemiparametricModel):
@@ -160,7 +163,7 @@ def build_program(
         folds, feature_names, frames = _transform(tunable, frame, rows, splits)
     first = X if folds is None else folds[0][0]
     d = first.shape[1]
-    model = tunable.build(classes, d) if d != _width(X) else probe
+    model = build(d) if d != _width(X) else probe
     if isinstance(model, SemiparametricModel):
         model = replace(model, names=frames)
     dimensions = _dimensions(tunable, model, first, rows, splits, how, spec)

@@ -7,6 +7,7 @@ import time
 from collections.abc import Iterable, Mapping
 from contextlib import nullcontext
 from dataclasses import replace
+from numbers import Real
 from typing import Any, ClassVar
 
 import numpy as np
@@ -42,6 +43,7 @@ from foldwise.checkpoint import Checkpoint
 from foldwise.estimators.encoding import (
     CallbackSupportMixin,
     check_target,
+    encode_class_weight,
     encode_classes,
     encode_groups,
     with_callbacks,
@@ -99,6 +101,7 @@ def _delegates(name: str):
 
 
 WITHOUT_REFIT = "this search was run with refit=False; use best_params_, or set refit=True"
+WEIGHTS = ("auto", "balanced")
 
 
 class BilevelSearchCV(CallbackSupportMixin, MetaEstimatorMixin, BaseEstimator):
@@ -131,6 +134,12 @@ class BilevelSearchCV(CallbackSupportMixin, MetaEstimatorMixin, BaseEstimator):
         "misclassification", or a Loss. "auto" is "squared" for regression and ``Logistic(s=2)`` for classification;
         "modified_huber" for a machine with the hinge itself and a kernel that is not linear, such as ``SVC``
         (a precomputed kernel counts as such).
+    criterion_weight : "auto", "balanced", dict or None, default="auto"
+        What a validation row counts in the criterion, by its own class, times its sample weight; the criterion of a
+        fold stays a mean. "auto": as its class weighs in the fold's training loss, where the estimator has a fixed
+        ``class_weight``; where that is None or tuned, all classes weigh the same. "balanced": inversely to the
+        class's share of the fold's training rows. A dict maps class labels to weights (1 where not named). None:
+        sample weights alone.
     cv : int, splitter or iterable, default=5
         What scikit-learn takes: a number of folds, a splitter, or pairs (training rows, validation rows) of row numbers
         or masks. A row that a pair repeats (a bootstrap, oversampling) counts that often, in training, in the criterion
@@ -185,7 +194,8 @@ class BilevelSearchCV(CallbackSupportMixin, MetaEstimatorMixin, BaseEstimator):
     refit_params_ : dict
         Values of the final estimator: ``best_params_``, or what ``rescale`` makes of them.
     best_score_ : float
-        Negative cross-validation criterion at ``best_params_``: higher is better.
+        Negative cross-validation criterion at ``best_params_``, a mean over folds of means over rows that count as
+        ``criterion_weight`` says: higher is better. So are the scores of ``cv_results_``.
     best_estimator_ : estimator
     best_index_ : int
     cv_results_ : dict of arrays
@@ -247,6 +257,7 @@ class BilevelSearchCV(CallbackSupportMixin, MetaEstimatorMixin, BaseEstimator):
         *,
         method="auto",
         criterion="auto",
+        criterion_weight="auto",
         cv=5,
         n_starts=None,
         refit=True,
@@ -268,6 +279,7 @@ class BilevelSearchCV(CallbackSupportMixin, MetaEstimatorMixin, BaseEstimator):
         self.space = space
         self.method = method
         self.criterion = criterion
+        self.criterion_weight = criterion_weight
         self.cv = cv
         self.n_starts = n_starts
         self.refit = refit
@@ -294,7 +306,7 @@ class BilevelSearchCV(CallbackSupportMixin, MetaEstimatorMixin, BaseEstimator):
         X : array, data frame or sparse matrix, shape (n, d)
         y : array, shape (n,)
         sample_weight : array, shape (n,), optional
-            Weighs rows in training and in the criterion.
+            Weighs rows in training and in the criterion; class weights come on top (``criterion_weight``).
         sample_groups : array, shape (n,), optional
             Groups of samples with hyper-parameters of their own (``per="group"``).
         groups : array, shape (n,), optional
@@ -337,6 +349,7 @@ class BilevelSearchCV(CallbackSupportMixin, MetaEstimatorMixin, BaseEstimator):
             getattr(self, "feature_names_in_", None),
             self.shrinkage,
             self.low_rank,
+            self._criterion_weight(classes),
         )
         journal = self._open_checkpoint(program, data, rows, splits)
         try:
@@ -359,11 +372,41 @@ class BilevelSearchCV(CallbackSupportMixin, MetaEstimatorMixin, BaseEstimator):
         """What depends on more than one argument."""
         if self.resume and self.checkpoint is None:
             raise ValueError("resume=True needs checkpoint=, the file to continue from")
+        self._check_criterion_weight(tunable)
         if sample_groups is not None and not has_fit_parameter(tunable.estimator, "sample_groups"):
             raise ValueError(
                 f"{type(tunable.estimator).__name__} has no hyper-parameter per group of samples; leave sample_groups "
                 "out (groups is for the splitter), or use an estimator of foldwise"
             )
+
+    def _check_criterion_weight(self, tunable: Tunable) -> None:
+        spec = self.criterion_weight
+        if not (spec is None or isinstance(spec, dict) or (isinstance(spec, str) and spec in WEIGHTS)):
+            raise ValueError(
+                "criterion_weight must be 'auto', 'balanced', a dict from class label to weight, or None; got "
+                f"{spec!r}. Weights of single rows are sample_weight of fit"
+            )
+        for label, weight in spec.items() if isinstance(spec, dict) else ():
+            if not (isinstance(weight, Real) and np.isfinite(weight) and weight > 0):
+                raise ValueError(
+                    f"criterion_weight must be positive and finite for every class; got {weight!r} for class {label!r}"
+                )
+        if tunable.task == "regression" and spec not in ("auto", None):
+            raise ValueError(
+                f"criterion_weight={spec!r} weighs classes, and {type(tunable.estimator).__name__} is a regressor; "
+                "leave it at 'auto', and pass weights of rows as sample_weight of fit"
+            )
+
+    def _criterion_weight(self, classes: np.ndarray | None) -> Any:
+        """The same by class code."""
+        spec = self.criterion_weight
+        if not isinstance(spec, dict):
+            return spec
+        assert classes is not None
+        try:
+            return encode_class_weight(spec, classes)
+        except ValueError as error:
+            raise ValueError(f"criterion_weight={spec!r}: {error}") from error
 
     def _criterion(self, tunable: Tunable) -> Loss:
         if isinstance(self.criterion, str) and self.criterion == "auto":

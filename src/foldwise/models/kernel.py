@@ -14,6 +14,7 @@ from foldwise.estimators.encoding import encode_class_weight
 from foldwise.estimators.kernel import as_kernel
 from foldwise.kernels import RBF, Kernel, Linear, Polynomial, Precomputed, Sum
 from foldwise.losses import EpsilonInsensitive, Hinge, Loss, Squared
+from foldwise.models.balance import balances
 from foldwise.models.tunable import Tunable
 from foldwise.problems.assemble import Role
 from foldwise.problems.assemble_kernel import KernelModel, kernel_slots
@@ -140,6 +141,7 @@ def _sk_machine(
             options["intercept"],
             weights,
             multiclass="ovo",
+            balances=balances(last),
         )
 
     power = {c_name: -1.0 if c_name == "C" else 1.0}

@@ -13,6 +13,7 @@ from sklearn.svm import LinearSVR as SkLinearSVR
 from foldwise import estimators
 from foldwise.estimators.encoding import encode_class_weight
 from foldwise.losses import Logistic, Squared, SquaredEpsilonInsensitive, SquaredHinge
+from foldwise.models.balance import balances
 from foldwise.models.tunable import Tunable
 from foldwise.problems.assemble import LinearModel, Role
 from foldwise.problems.parameters import BOX
@@ -116,7 +117,14 @@ def _sk_linear_svc(last, prefix, steps) -> Tunable:
         penalty = 1.0 / last.intercept_scaling**2 if last.fit_intercept else 0.0
         weights = encode_class_weight(last.class_weight, classes)
         return LinearModel(
-            SquaredHinge(), roles, {"C": last.C}, last.fit_intercept, penalty, weights, "positive"
+            SquaredHinge(),
+            roles,
+            {"C": last.C},
+            last.fit_intercept,
+            penalty,
+            weights,
+            "positive",
+            balances(last),
         )
 
     return Tunable(last, prefix, steps, "classification", build, ("C",), ("C",), {"C": -1.0})
@@ -148,7 +156,10 @@ def _sk_logistic(last, prefix, steps) -> Tunable:
         scaling = last.intercept_scaling if last.solver == "liblinear" else np.inf
         strength = 1.0 / scaling**2 if last.fit_intercept else 0.0
         weights = encode_class_weight(last.class_weight, classes)
-        return LinearModel(Logistic(), roles, {"C": last.C}, last.fit_intercept, strength, weights)
+        values = {"C": last.C}
+        return LinearModel(
+            Logistic(), roles, values, last.fit_intercept, strength, weights, balances=balances(last)
+        )
 
     error = (
         "scikit-learn's LogisticRegression trains more than two classes jointly, which is not a set of one-against-"

@@ -18,7 +18,7 @@ from foldwise.problems.parameters import BOX, Binding, ParameterMap
 from foldwise.problems.polyhedral import PolyhedralProblem
 from foldwise.space import Dimension, Space
 
-__all__ = ["LinearModel", "Role", "Rows", "assemble", "make_space"]
+__all__ = ["LinearModel", "Role", "Rows", "assemble", "criterion_weights", "make_space"]
 
 
 @dataclass(frozen=True)
@@ -48,6 +48,10 @@ class LinearModel:
     class_weight_rule : {"row", "positive"}
         "row": a row weighs as its class says in every one-vs-rest problem. "positive": only in the problem of its
         own class, as LIBLINEAR does with more than two classes.
+    balances : {"weights", "rows"}
+        What "balanced" weights make equal among the classes: their total sample weight, or their number of rows.
+    criterion_weight : "auto", "balanced", dict or None
+        Weights of the classes in the criterion, as ``class_weight`` in the loss; "auto" takes those, where fixed.
     l1_ratio : float
         Share of the L1 norm in the penalty.
     reference : ndarray, shape (features,), optional
@@ -61,6 +65,8 @@ class LinearModel:
     intercept_penalty: float = 0.0
     class_weight: Any = None
     class_weight_rule: str = "row"
+    balances: str = "weights"
+    criterion_weight: Any = "auto"
     l1_ratio: float = 0.0
     reference: np.ndarray | None = None
 
@@ -159,7 +165,8 @@ def assemble(
         None if form is None else np.tile(form, (K, 1)),
         model.intercept_penalty,
     )
-    parts = (design, stored.Y, folds, model.loss, parameters, penalty, stored.weight, stored.weight, n_total)
+    counts = criterion_weights(model, stored, folds, dimensions)
+    parts = (design, stored.Y, folds, model.loss, parameters, penalty, stored.weight, counts, n_total)
     if model.loss.polyhedral:
         return PolyhedralProblem(*parts, l1_ratio=model.l1_ratio, reference=model.reference)
     if parameters.bounded or "proximity" in model.roles:
@@ -320,26 +327,51 @@ def _fixed(name, role, value, cells, Q, K, T, d) -> np.ndarray:
 
 
 def _class_weights(model, rows, folds, cells, K, T, Q) -> np.ndarray:
-    n_labels = len(rows.class_labels)
-    count_rows = (
-        getattr(model, "multiclass", "") == "ovo"
-    )  # scikit-learn's SVC balances rows, the others weights
+    by_label = _weights_by_label(model.class_weight, model, rows, folds)
     out = np.ones((K * T, Q))
     for t in range(T):
-        if model.class_weight == "balanced":
-            weight = folds.count[t] if rows.weight is None or count_rows else folds.count[t] * rows.weight
-            counts = np.bincount(rows.label, weight, minlength=n_labels)
-            by_label = counts.sum() / (n_labels * np.where(counts > 0, counts, 1.0))
-        else:
-            by_label = np.array([float(model.class_weight.get(code, 1.0)) for code in range(n_labels)])
         for k in range(K):
-            weights = by_label[cells.label[:Q]]
+            weights = by_label[t][cells.label[:Q]]
             if model.class_weight_rule == "positive" and K > 1:
                 weights = np.where(cells.label[:Q] == k, weights, 1.0)
             out[k * T + t] = weights
-    if np.any(out <= 0):
-        raise ValueError("class weights must be positive; drop the rows of a class that should not count")
     return out
+
+
+def _weights_by_label(class_weight: Any, model: Any, rows: Rows, folds: Folds) -> np.ndarray:
+    """What each class weighs in every split's training loss: shape (splits, classes)."""
+    n_labels, T = len(rows.class_labels), folds.n_splits
+    if class_weight != "balanced":
+        by_label = np.array([float(class_weight.get(code, 1.0)) for code in range(n_labels)])
+        if not np.all((by_label > 0) & np.isfinite(by_label)):
+            raise ValueError(
+                f"class weights must be positive and finite; got {by_label.tolist()} for the classes "
+                f"{list(rows.class_labels)}. Drop the rows of a class that should not count"
+            )
+        return np.tile(by_label, (T, 1))
+    out = np.ones((T, n_labels))
+    for t, times in enumerate(folds.count):
+        weight = times if rows.weight is None or model.balances == "rows" else times * rows.weight
+        counts = np.bincount(rows.label, weight, minlength=n_labels)
+        out[t] = counts.sum() / (n_labels * np.where(counts > 0, counts, 1.0))
+    return out
+
+
+def criterion_weights(
+    model: Any, rows: Rows, folds: Folds, dimensions: Mapping[str, Dimension]
+) -> np.ndarray | None:
+    """What validation rows count in the criterion: their sample weight, times the weight of their own class.
+
+    Of shape (n,), or (splits, n) where classes weigh; None for rows that count equally. Class weights that are tuned
+    cannot weigh the criterion: it would fall as they move towards the class that is easier to tell.
+    """
+    spec = model.criterion_weight
+    if isinstance(spec, str) and spec == "auto":
+        spec = None if "class_weight" in dimensions else model.class_weight
+    if spec is None or rows.label is None:
+        return rows.weight
+    counts = _weights_by_label(spec, model, rows, folds)[:, rows.label]
+    return counts if rows.weight is None else counts * rows.weight
 
 
 def _standardisation(design: Design, folds: Folds, standardize, needs_form: bool):

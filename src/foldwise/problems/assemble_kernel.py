@@ -12,7 +12,7 @@ import numpy as np
 from foldwise.basis import as_basis, columns, framed, independent, with_constant
 from foldwise.kernels import Kernel
 from foldwise.losses import Loss
-from foldwise.problems.assemble import Role, Rows, build_parameters, make_cells
+from foldwise.problems.assemble import Role, Rows, build_parameters, criterion_weights, make_cells
 from foldwise.problems.dual import DualProblem
 from foldwise.problems.folds import Folds
 from foldwise.problems.gram import DenseGram, LandmarkGram
@@ -32,7 +32,7 @@ class KernelModel:
     loss : Loss
         Smooth losses are solved in representer form; Hinge and EpsilonInsensitive exactly, through their dual.
     kernel : Kernel
-    roles, values, fit_intercept, class_weight, class_weight_rule
+    roles, values, fit_intercept, class_weight, class_weight_rule, balances, criterion_weight
         As in :class:`foldwise.problems.assemble.LinearModel`.
     slot_names : mapping from hyper-parameter name to the kernel's own name for it
     multiclass : {"ovr", "ovo"}
@@ -51,6 +51,8 @@ class KernelModel:
     class_weight: Any = None
     class_weight_rule: str = "row"
     multiclass: str = "ovr"
+    balances: str = "weights"
+    criterion_weight: Any = "auto"
     memory_limit: float = 8e9
     precision: str = "double"
 
@@ -162,7 +164,10 @@ def assemble_kernel(
             own.append((Psi @ independent(Psi[train], weight))[order])
         return SemiparametricProblem(gram, Y, folds, model.loss, parameters, own, stored.weight, n_total)
     form = DualProblem if model.loss.polyhedral else KernelProblem
-    return form(gram, Y, folds, model.loss, parameters, model.fit_intercept, stored.weight, n_total, present)
+    counts = criterion_weights(model, stored, folds, dimensions)
+    return form(
+        gram, Y, folds, model.loss, parameters, model.fit_intercept, stored.weight, n_total, present, counts
+    )
 
 
 def landmark_gram(model: KernelModel, X: np.ndarray, rows: np.ndarray, landmarks: np.ndarray) -> LandmarkGram:

@@ -66,6 +66,8 @@ class KernelProblem:
         A free intercept.
     present : ndarray of bool, shape (targets, n), optional
         Rows that belong to each target's problem, in training and validation: for one-vs-one.
+    validation_weight : ndarray, shape (n,) or (splits, n), optional
+        What rows count in the criterion; ``weight`` by default.
     """
 
     def __init__(
@@ -79,6 +81,7 @@ class KernelProblem:
         weight: np.ndarray | None = None,
         n_total: int | None = None,
         present: np.ndarray | None = None,
+        validation_weight: np.ndarray | None = None,
     ) -> None:
         self._check_loss(loss)
         self._gram = gram if hasattr(gram, "update") else DenseGram(gram)
@@ -92,10 +95,13 @@ class KernelProblem:
         self.trains, self.times = folds.train[self.split], folds.count[self.split]
         if present is not None:
             self.trains, self.times = self.trains & present[self.target], self.times * present[self.target]
+        counts = self.weight if validation_weight is None else validation_weight
+        counts = np.broadcast_to(counts, (self.n_splits, self.n_rows))
         self.validation_weight = []
         for m in range(self.n_tasks):
             rows = folds.validation[self.split[m]]
-            v = self.weight[rows] if present is None else self.weight[rows] * present[self.target[m]][rows]
+            v = counts[self.split[m]][rows]
+            v = v if present is None else v * present[self.target[m]][rows]
             if len(v) and v.sum() <= 0:
                 raise ValueError(
                     "a validation fold has no positive sample weight; use other folds or weights"

@@ -66,8 +66,8 @@ class LinearProblem:
         One row per task.
     weight : ndarray, shape (n,), optional
         Sample weights in training.
-    validation_weight : ndarray, shape (n,), optional
-        Sample weights in the criterion.
+    validation_weight : ndarray, shape (n,) or (splits, n), optional
+        What rows count in the criterion; one by default.
     n_total : int, optional
         Number of tasks over which the outer objective averages, when several problems share it.
     """
@@ -94,11 +94,12 @@ class LinearProblem:
         self.target = np.repeat(np.arange(self.n_targets), self.n_splits)
         self.split = np.tile(np.arange(self.n_splits), self.n_targets)
         self.uniform = bool(np.all(self.weight == 1.0))
-        criterion_weight = np.ones(self.n_rows) if validation_weight is None else validation_weight
+        counts = np.ones(self.n_rows) if validation_weight is None else validation_weight
+        counts = np.broadcast_to(counts, (self.n_splits, self.n_rows))
         self._grams_validate = validation_weight is weight
         self.validation_weight = []
-        for rows in folds.validation:
-            v = criterion_weight[rows]
+        for own, rows in zip(counts, folds.validation, strict=True):
+            v = own[rows]
             total = v.sum()
             if len(v) and total <= 0:
                 raise ValueError(
