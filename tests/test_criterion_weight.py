@@ -104,7 +104,7 @@ def test_weights_by_name_and_pipelines(machine, scaler):
 
 
 @pytest.mark.parametrize(
-    "spec, share",
+    ("spec", "share"),
     [
         (None, lambda y, w: {"a": 1.0, "b": 1.0}),
         ({"a": 3.0}, lambda y, w: {"a": 3.0, "b": 1.0}),
@@ -208,7 +208,7 @@ def test_balanced_is_asked_of_the_estimator_itself(machine):
 
 
 @pytest.mark.parametrize(
-    "spec, words",
+    ("spec", "words"),
     [
         ("equal", "must be 'auto', 'balanced', a dict"),
         (2.0, "must be 'auto', 'balanced', a dict"),

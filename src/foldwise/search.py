@@ -387,7 +387,7 @@ class BilevelSearchCV(CallbackSupportMixin, MetaEstimatorMixin, BaseEstimator):
                 f"{spec!r}. Weights of single rows are sample_weight of fit"
             )
         for label, weight in spec.items() if isinstance(spec, dict) else ():
-            if not (isinstance(weight, Real) and np.isfinite(weight) and weight > 0):
+            if not (isinstance(weight, Real) and 0.0 < float(weight) < np.inf):
                 raise ValueError(
                     f"criterion_weight must be positive and finite for every class; got {weight!r} for class {label!r}"
                 )

@@ -18,11 +18,12 @@ def balances(estimator: Any) -> str:
     """
     if getattr(estimator, "class_weight", None) != "balanced":
         return "weights"
-    return _balances(type(estimator))
+    kind: Any = type(estimator)
+    return _balances(kind)
 
 
 @cache
-def _balances(kind: type) -> str:
+def _balances(kind: Any) -> str:
     X, y = np.array([[-2.0], [-1.0], [1.0], [2.0]]), np.array([0, 1, 0, 1])
     weight = np.array([1.0, 1.0, 1.0, 5.0])
     options: dict[str, Any] = {"C": 0.1, "tol": 1e-8}

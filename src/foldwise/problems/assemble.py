@@ -349,6 +349,7 @@ def _weights_by_label(class_weight: Any, model: Any, rows: Rows, folds: Folds) -
                 f"{list(rows.class_labels)}. Drop the rows of a class that should not count"
             )
         return np.tile(by_label, (T, 1))
+    assert rows.label is not None
     out = np.ones((T, n_labels))
     for t, times in enumerate(folds.count):
         weight = times if rows.weight is None or model.balances == "rows" else times * rows.weight
