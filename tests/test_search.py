@@ -28,6 +28,7 @@ from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import OneHotEncoder, StandardScaler
 from sklearn.svm import LinearSVC as SkLinearSVC
 from sklearn.svm import LinearSVR as SkLinearSVR
+from sklearn.utils.class_weight import compute_class_weight
 from sklearn.utils.estimator_checks import parametrize_with_checks
 
 from foldwise import BilevelSearchCV, Lin, LinearSVC, LinearSVR, Log, Logistic, Squared
@@ -74,8 +75,19 @@ def explicit(search, X, y, cv=None, params=None, weight=None, groups=None):
         else:
             target = np.where(y[test][:, None] == classes, 1.0, -1.0)
             loss = search.criterion_.value(z, target).mean(axis=1)
-        out.append(np.average(loss, weights=None if weight is None else weight[test]))
+        counts = _class_weights(model, y[train], y[test]) * (1.0 if weight is None else weight[test])
+        out.append(np.average(loss, weights=counts))
     return np.array(out)
+
+
+def _class_weights(model, train, test):
+    """What the classes of the test rows weigh in training; for rows that weigh the same."""
+    given = getattr(model[-1] if hasattr(model, "steps") else model, "class_weight", None)
+    if given is None:
+        return np.ones(len(test))
+    classes = np.unique(train)
+    weights = compute_class_weight(given, classes=classes, y=train)
+    return weights[np.searchsorted(classes, test)]
 
 
 def _last(model):
