@@ -28,11 +28,11 @@ from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import OneHotEncoder, StandardScaler
 from sklearn.svm import LinearSVC as SkLinearSVC
 from sklearn.svm import LinearSVR as SkLinearSVR
-from sklearn.utils.class_weight import compute_class_weight
 from sklearn.utils.estimator_checks import parametrize_with_checks
 
 from foldwise import BilevelSearchCV, Lin, LinearSVC, LinearSVR, Log, Logistic, Squared
 from foldwise.losses import get_criterion
+from foldwise.models.balance import balances
 from foldwise.optimizers import METHODS
 
 
@@ -75,19 +75,23 @@ def explicit(search, X, y, cv=None, params=None, weight=None, groups=None):
         else:
             target = np.where(y[test][:, None] == classes, 1.0, -1.0)
             loss = search.criterion_.value(z, target).mean(axis=1)
-        counts = _class_weights(model, y[train], y[test]) * (1.0 if weight is None else weight[test])
+        masses = np.ones(len(y)) if weight is None else weight
+        counts = _class_weights(model, y[train], y[test], masses[train]) * masses[test]
         out.append(np.average(loss, weights=counts))
     return np.array(out)
 
 
-def _class_weights(model, train, test):
-    """What the classes of the test rows weigh in training; for rows that weigh the same."""
-    given = getattr(model[-1] if hasattr(model, "steps") else model, "class_weight", None)
+def _class_weights(model, train, test, weight):
+    """What the classes of the test rows weigh in training."""
+    last = model[-1] if hasattr(model, "steps") else model
+    given = getattr(last, "class_weight", None)
     if given is None:
         return np.ones(len(test))
-    classes = np.unique(train)
-    weights = compute_class_weight(given, classes=classes, y=train)
-    return weights[np.searchsorted(classes, test)]
+    if given == "balanced":
+        weight = np.ones(len(train)) if balances(last) == "rows" else weight
+        mass = {k: weight[train == k].sum() for k in np.unique(train)}
+        given = {k: weight.sum() / (len(mass) * m) for k, m in mass.items()}
+    return np.array([given.get(k, 1.0) for k in test])
 
 
 def _last(model):
