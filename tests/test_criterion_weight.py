@@ -210,12 +210,12 @@ def test_balanced_is_asked_of_the_estimator_itself(machine):
 @pytest.mark.parametrize(
     ("spec", "words"),
     [
-        ("equal", "must be 'auto', 'balanced', a dict"),
-        (2.0, "must be 'auto', 'balanced', a dict"),
+        ("equal", "criterion_weight must be 'auto' or None, 'balanced' or a dict"),
+        (2.0, "criterion_weight must be 'auto' or None, 'balanced' or a dict"),
         (np.ones(5), "sample_weight of fit"),
-        ({"a": -1.0}, "positive and finite"),
-        ({"a": np.nan}, "positive and finite"),
-        ({"a": "much"}, "positive and finite"),
+        ({"a": -1.0}, "a dict from class to a positive weight"),
+        ({"a": np.nan}, "a dict from class to a positive weight"),
+        ({"a": "much"}, "a dict from class to a positive weight"),
         ({"z": 1.0}, "'z'; y has: a, b"),
     ],
 )

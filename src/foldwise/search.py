@@ -7,7 +7,6 @@ import time
 from collections.abc import Iterable, Mapping
 from contextlib import nullcontext
 from dataclasses import replace
-from numbers import Real
 from typing import Any, ClassVar
 
 import numpy as np
@@ -24,6 +23,7 @@ from sklearn.utils.validation import (
 )
 
 from foldwise.arguments import (
+    CLASS_WEIGHT,
     FLAG,
     FOLDS,
     MAYBE,
@@ -36,6 +36,7 @@ from foldwise.arguments import (
     instance,
     integer,
     number,
+    one_of,
     sequence,
 )
 from foldwise.bilevel import Bilevel
@@ -101,7 +102,6 @@ def _delegates(name: str):
 
 
 WITHOUT_REFIT = "this search was run with refit=False; use best_params_, or set refit=True"
-WEIGHTS = ("auto", "balanced")
 
 
 class BilevelSearchCV(CallbackSupportMixin, MetaEstimatorMixin, BaseEstimator):
@@ -227,6 +227,9 @@ class BilevelSearchCV(CallbackSupportMixin, MetaEstimatorMixin, BaseEstimator):
         "space": SPACE | NONE,
         "method": instance((str, Minimizer), "the name of a method or a Minimizer object"),
         "criterion": instance((str, Loss), "the name of a criterion or a Loss object"),
+        "criterion_weight": replace(
+            one_of("auto") | CLASS_WEIGHT, do="Weights of single rows are sample_weight of fit"
+        ),
         "cv": FOLDS,
         "n_starts": integer() | NONE,
         "refit": replace(
@@ -372,33 +375,19 @@ class BilevelSearchCV(CallbackSupportMixin, MetaEstimatorMixin, BaseEstimator):
         """What depends on more than one argument."""
         if self.resume and self.checkpoint is None:
             raise ValueError("resume=True needs checkpoint=, the file to continue from")
-        self._check_criterion_weight(tunable)
+        if tunable.task == "regression" and self.criterion_weight not in ("auto", None):
+            raise ValueError(
+                f"criterion_weight={self.criterion_weight!r} weighs classes, and {type(tunable.estimator).__name__} is "
+                "a regressor; leave it at 'auto', and pass weights of rows as sample_weight of fit"
+            )
         if sample_groups is not None and not has_fit_parameter(tunable.estimator, "sample_groups"):
             raise ValueError(
                 f"{type(tunable.estimator).__name__} has no hyper-parameter per group of samples; leave sample_groups "
                 "out (groups is for the splitter), or use an estimator of foldwise"
             )
 
-    def _check_criterion_weight(self, tunable: Tunable) -> None:
-        spec = self.criterion_weight
-        if not (spec is None or isinstance(spec, dict) or (isinstance(spec, str) and spec in WEIGHTS)):
-            raise ValueError(
-                "criterion_weight must be 'auto', 'balanced', a dict from class label to weight, or None; got "
-                f"{spec!r}. Weights of single rows are sample_weight of fit"
-            )
-        for label, weight in spec.items() if isinstance(spec, dict) else ():
-            if not (isinstance(weight, Real) and 0.0 < float(weight) < np.inf):
-                raise ValueError(
-                    f"criterion_weight must be positive and finite for every class; got {weight!r} for class {label!r}"
-                )
-        if tunable.task == "regression" and spec not in ("auto", None):
-            raise ValueError(
-                f"criterion_weight={spec!r} weighs classes, and {type(tunable.estimator).__name__} is a regressor; "
-                "leave it at 'auto', and pass weights of rows as sample_weight of fit"
-            )
-
     def _criterion_weight(self, classes: np.ndarray | None) -> Any:
-        """The same by class code."""
+        """Weights of the classes in the criterion, by code."""
         spec = self.criterion_weight
         if not isinstance(spec, dict):
             return spec

@@ -343,11 +343,6 @@ def _weights_by_label(class_weight: Any, model: Any, rows: Rows, folds: Folds) -
     n_labels, T = len(rows.class_labels), folds.n_splits
     if class_weight != "balanced":
         by_label = np.array([float(class_weight.get(code, 1.0)) for code in range(n_labels)])
-        if not np.all((by_label > 0) & np.isfinite(by_label)):
-            raise ValueError(
-                f"class weights must be positive and finite; got {by_label.tolist()} for the classes "
-                f"{list(rows.class_labels)}. Drop the rows of a class that should not count"
-            )
         return np.tile(by_label, (T, 1))
     assert rows.label is not None
     out = np.ones((T, n_labels))
