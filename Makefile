@@ -1,5 +1,6 @@
 PYTHON ?= $(shell command -v python3.11 || command -v python3)
 VENV ?= .venv
+OLDEST ?= .venv-oldest
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 
@@ -10,10 +11,10 @@ export MKL_NUM_THREADS := 1
 export NUMEXPR_NUM_THREADS := 1
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test lint format slow fuzz bench docs clean
+.PHONY: help setup demo test test-oldest lint format slow fuzz bench docs clean
 
 help:  ## list the targets
-	@awk -F ':.*## ' '/^[a-z]+:.*## / {printf "make %-8s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "make %-11s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 setup: $(STAMP)  ## create .venv and install the package with its development tools
 
@@ -36,6 +37,13 @@ lint: setup  ## ruff and mypy
 
 test: lint  ## lint, then all tests that are not slow
 	$(BIN)/python -m pytest -n 2 -q -m "not slow"
+
+test-oldest:  ## the same tests with the oldest versions that pyproject.toml allows, in .venv-oldest
+	test -x $(OLDEST)/bin/python || $(PYTHON) -m venv $(OLDEST)
+	$(PYTHON) .ci/oldest.py > $(OLDEST)/constraints.txt
+	$(OLDEST)/bin/python -m pip install --quiet --disable-pip-version-check \
+		-c $(OLDEST)/constraints.txt -e ".[dev,parquet,save]"
+	$(OLDEST)/bin/python -m pytest -n 2 -q -m "not slow" -W default::DeprecationWarning
 
 format: setup  ## let ruff rewrite the sources
 	$(BIN)/ruff check --fix .
@@ -63,5 +71,5 @@ bench: setup  ## run every script of benchmarks/
 		echo "== $$script"; $(BIN)/python "$$script"; done
 
 clean:  ## remove the virtual environment, caches and demo output
-	rm -rf $(VENV) demo build dist docs/_build .pytest_cache .mypy_cache .ruff_cache .hypothesis
-	find src tests papers benchmarks examples -name __pycache__ -type d -prune -exec rm -rf {} +
+	rm -rf $(VENV) $(OLDEST) demo build dist docs/_build .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	find src tests papers benchmarks -name __pycache__ -type d -prune -exec rm -rf {} +

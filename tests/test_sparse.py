@@ -224,7 +224,8 @@ def test_bounds_of_sparse_data_follow_the_rows():
 
 def test_a_scaler_in_the_pipeline_of_sparse_rows():
     """Sparse rows are scaled in each fold by the scaler itself; the answer is that of the dense copy."""
-    X = sp.random_array((120, 30), density=0.3, rng=np.random.default_rng(0), format="csr")
+    rng = np.random.default_rng(0)
+    X = sp.csr_array(rng.uniform(size=(120, 30)) * (rng.uniform(size=(120, 30)) < 0.3))
     y = np.asarray(X @ np.linspace(-1, 1, 30)) > 0
     space = {"linearsvc__C": (1e-3, 1e3)}
     search = BilevelSearchCV(make_pipeline(StandardScaler(with_mean=False), LinearSVC()), space)

@@ -301,7 +301,8 @@ def test_sample_weights_and_repeats_multiply(estimator, sparse):
         if isinstance(estimator, KernelSVR):
             pytest.skip("kernel machines take dense rows")
         rng = np.random.default_rng(0)
-        X = sp.random_array((N, 1200), density=0.02, rng=rng, format="csr")  # wide: no Gram matrix of columns
+        shape = N, 1200  # wide: no Gram matrix of columns
+        X = sp.csr_array(rng.uniform(size=shape) * (rng.uniform(size=shape) < 0.02))
     weight = np.random.default_rng(1).integers(0, 4, N).astype(float)
     cv = odd_splits("everything", y)
     search = BilevelSearchCV(estimator, cv=cv, max_iter=3).fit(X, y, sample_weight=weight)
