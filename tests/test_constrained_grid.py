@@ -162,3 +162,28 @@ def test_what_it_refuses():
         follow(plane)
     with pytest.raises(ValueError, match="between 1 and 20"):
         ConstrainedGrid(max_features=33)
+
+
+def test_no_more_features_than_asked_for_are_returned():
+    """Every feature is useful, so the open boxes on the way are better than what may be returned."""
+    plane = Plane([0.3, -0.1, 0.5, 0.2, -0.4], [True] * 5)
+    trace = Trace(plane, admits=lambda theta: ConstrainedGrid(max_features=3).admits(plane.space, theta))
+    ConstrainedGrid(points=3, max_features=3).iterate(trace, plane.space.lower)
+    assert trace.space.params(trace.best.theta)["box"].tolist() == [2.0, 0.0, 2.0, 0.0, 2.0]
+    assert min(record.objective for record in trace.history) < trace.best.objective
+    assert [record.admissible for record in trace.history[:5]] == [False, False, False, False, True]
+    X, y, folds = two_classes()
+    search = BilevelSearchCV(
+        LinearSVC(loss="hinge", C=0.5, box=50.0),
+        {"box": Lin(0.0, 50.0, per="feature")},
+        method="constrained_grid",
+        criterion="hinge",
+        cv=folds,
+        method_options={"max_features": 1},
+    ).fit(X, y)
+    assert np.count_nonzero(search.best_params_["box"]) <= 1
+    assert np.count_nonzero(search.best_estimator_.coef_) <= 1
+    few = [r for r in search.result_.history if np.count_nonzero(r.params["box"]) <= 1]
+    assert search.result_.objective == min(r.objective for r in few)
+    assert search.result_.objective_start == few[0].objective
+    assert search.cv_results_["rank_test_score"][search.best_index_] == 1

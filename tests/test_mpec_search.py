@@ -160,3 +160,115 @@ def test_a_program_beyond_the_promised_size_is_refused():
     options = {"max_pairs": 100}
     with pytest.raises(ValueError, match=r"max_pairs=100.*newton"):
         search(LinearSVR(loss="epsilon_insensitive"), TUBE, "mpec", method_options=options).fit(X, y)
+
+
+def six_features(n=45, seed=0):
+    rng = np.random.default_rng(seed)
+    X = rng.normal(size=(n, 6))
+    z = X @ [1.0, -1.0, 0.6, 0.4, 0.2, 0.1] + 0.4 * rng.normal(size=n)
+    return X, z
+
+
+@pytest.mark.parametrize("method", ["slams", "mpec"])
+@pytest.mark.parametrize("n_max", [1, 2])
+def test_what_is_returned_has_at_most_n_max_features(method, n_max):
+    """(14) of kunapuli2008 holds for the boxes, for every fold's weights and for the final fit."""
+    X, z = six_features()
+    y = np.where(z > 0, 1, -1)
+    folds = [
+        (np.flatnonzero(np.arange(45) % 3 != t), np.flatnonzero(np.arange(45) % 3 == t)) for t in range(3)
+    ]
+    space = {"C": Log(1e-2, 1e2), **BOX}
+    found = BilevelSearchCV(
+        LinearSVC(loss="hinge"),
+        space,
+        method=method,
+        criterion="hinge",
+        cv=folds,
+        method_options={"n_max": n_max},
+    ).fit(X, y)
+    box = np.asarray(found.best_params_["box"])
+    chosen = np.flatnonzero(box)
+    assert 1 <= len(chosen) <= n_max
+    assert np.all(np.delete(found.best_estimator_.coef_[0], chosen) == 0.0)
+    assert found.result_.details["n_features"] == len(chosen)
+    assert found.result_.objective <= found.result_.objective_start
+    admitted = [r.objective for r in found.result_.history if np.count_nonzero(r.params["box"]) <= n_max]
+    assert found.result_.objective == min(admitted)
+    assert found.cv_results_["rank_test_score"][found.best_index_] == 1
+    # The folds trained anew on the chosen columns alone, within their boxes, by a solver of quadratic programs.
+    errors = []
+    for train, validation in folds:
+        w, b = boxed_hinge(X[train][:, chosen], y[train], found.best_params_["C"], box[chosen])
+        errors.append(np.mean(np.maximum(1 - y[validation] * (X[validation][:, chosen] @ w + b), 0)))
+    if not found.result_.details["loose_intercepts"]:
+        assert found.result_.objective == pytest.approx(np.mean(errors), rel=1e-4)
+
+
+def boxed_hinge(X, y, C, box):
+    """``min w'w/2 + C sum max(1 - y (Xw + b), 0)`` with ``|w| <= box``, by Clarabel."""
+    import clarabel
+    import scipy.sparse as sp
+
+    n, d = X.shape
+    P = sp.block_diag([sp.identity(d), sp.csc_matrix((1 + n, 1 + n))], format="csc")
+    cost = np.concatenate([np.zeros(d + 1), np.full(n, C)])
+    signed = -y[:, None] * np.column_stack([X, np.ones(n)])
+    wide = sp.csc_matrix((d, 1 + n))
+    rows = sp.vstack(
+        [
+            sp.hstack([sp.csc_matrix(signed), -sp.identity(n)]),
+            sp.hstack([sp.csc_matrix((n, d + 1)), -sp.identity(n)]),
+            sp.hstack([sp.identity(d), wide]),
+            sp.hstack([-sp.identity(d), wide]),
+        ],
+        format="csc",
+    )
+    limit = np.concatenate([-np.ones(n), np.zeros(n), box, box])
+    settings = clarabel.DefaultSettings()
+    settings.verbose = False
+    x = np.array(
+        clarabel.DefaultSolver(P, cost, rows, limit, [clarabel.NonnegativeConeT(len(limit))], settings)
+        .solve()
+        .x
+    )
+    return x[:d], x[d]
+
+
+def test_more_features_are_never_worse_and_none_is_as_good_as_no_limit():
+    X, z = six_features()
+    values = []
+    for n_max in (1, 3, 6):
+        options = {"n_max": n_max}
+        model = LinearSVR(loss="epsilon_insensitive")
+        found = search(model, TUBE, "slams", method_options=options, refit=False).fit(X, z)
+        values.append(found.result_.objective)
+    assert values == sorted(values, reverse=True)
+    free = search(LinearSVR(loss="epsilon_insensitive"), TUBE, "slams", refit=False).fit(X, z)
+    assert values[-1] == pytest.approx(free.result_.objective, rel=0.05)
+
+
+@pytest.mark.parametrize(
+    ("n_max", "space", "message"),
+    [
+        (0, TUBE, "n_max must be a whole number"),
+        (1.5, TUBE, "n_max must be a whole number"),
+        (1, {**TUBE, "box": Lin(0.1, 1.5, per="feature")}, "n_max=1 cannot be kept"),
+        (1, {"C": (0.01, 10.0)}, "n_max counts the features of a symmetric box"),
+    ],
+)
+def test_a_number_of_features_that_cannot_be_kept_is_refused(n_max, space, message):
+    X, y = regression()
+    with pytest.raises(ValueError, match=message):
+        search(LinearSVR(loss="epsilon_insensitive"), space, "slams", method_options={"n_max": n_max}).fit(
+            X, y
+        )
+
+
+@pytest.mark.parametrize("option", [{"n_max": 2}, {"form": "C"}, {"chain": False}, {"n_starts": 3}])
+def test_options_that_the_kernel_program_does_not_have_are_refused(option):
+    X, y = classification(n=24)
+    space = {"C": Log(0.1, 100.0), "gamma": Log(1e-3, 5.0, per="feature")}
+    model = KernelSVC(loss="hinge", kernel=RBF(ard=True))
+    with pytest.raises(ValueError, match=f"the kernel program has no {next(iter(option))}"):
+        search(model, space, "mpec", shrinkage=0.0, method_options=option).fit(X, y)

@@ -16,7 +16,7 @@ from foldwise.optimizers.base import Minimizer, run
 from foldwise.optimizers.newton import box_qp
 from foldwise.optimizers.rescue import Rescued
 from foldwise.optimizers.starts import default_starts
-from foldwise.result import MESSAGES, Status
+from foldwise.result import MESSAGES, Status, merge
 from foldwise.space import Lin, Log
 from foldwise.testing import check_optimizer, relative_error, small_bilevel
 
@@ -503,3 +503,41 @@ def test_methods_with_a_test_of_their_own_have_words_of_their_own():
     for kind in METHODS.values():
         assert set(kind.messages) <= set(Status)
         assert all(text.endswith(".") for text in kind.messages.values())
+
+
+@dataclass(frozen=True)
+class Walk(Minimizer):
+    """Visits points on a line, and may return only those left of a limit: a method with a constraint of its own."""
+
+    limit: float = 0.0
+    points: int = 9
+
+    name = "walk"
+    needs_gradient = False
+
+    def admits(self, space, theta):
+        return bool(theta[0] <= self.limit)
+
+    def iterate(self, trace, theta):
+        for x in np.linspace(trace.space.lower[0], trace.space.upper[0], self.points)[::-1]:
+            trace.evaluate(np.array([x, *theta[1:]]))
+        return Status.EXHAUSTED
+
+
+def test_only_admissible_points_are_returned_whatever_they_cost():
+    bilevel, theta = small_bilevel(Logistic(), Logistic())
+    free = Walk(limit=np.inf).minimize(bilevel, theta)
+    limit = free.theta[0] - 1e-9  # the best point of all is just not allowed
+    result = Walk(limit=limit).minimize(bilevel, theta)
+    assert result.theta[0] <= limit
+    assert result.objective > free.objective
+    allowed = [r for r in result.history if r.admissible]
+    assert 0 < len(allowed) < len(result.history)
+    assert result.objective == min(r.objective for r in allowed)
+    assert result.objective_start == allowed[0].objective
+    assert result.history[0].best == np.inf
+    assert result.history[-1].best == result.objective
+    merged = merge([], [result])
+    assert [r.best for r in merged.history] == [r.best for r in result.history]
+    with pytest.raises(ValueError, match="kept its constraints"):
+        Walk(limit=-np.inf).minimize(bilevel, theta)

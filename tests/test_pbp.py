@@ -624,3 +624,13 @@ def test_a_rescued_method_serves_a_search():
     X, y = load_diabetes(return_X_y=True)
     search = BilevelSearchCV(LinearSVR(), method=Rescued(Stuck()), refit=False).fit(X, y)
     assert search.result_.objective < search.result_.objective_start
+
+
+def test_a_method_that_knows_no_constraints_returns_none_that_breaks_them():
+    """The gradient method in a rescue walks freely; what is returned keeps ``A theta <= c`` all the same."""
+    bilevel, theta = small_bilevel(SquaredEpsilonInsensitive(), Squared(), TUBES, n=60)
+    free = run(Rescued(), bilevel, theta)
+    A, c = np.eye(6)[:1], np.array([free.theta[0] - 0.5])
+    result = run(Rescued(pbp=PenalizedBilevel(constraints=(A, c)), always=True), bilevel, theta)
+    assert result.theta[0] <= c[0] + 1e-9
+    assert min(r.objective for r in result.history) < result.objective

@@ -125,7 +125,7 @@ class ProgressBar:
     def _gradient(self, record: Any) -> str:
         """Norm at this point or, since methods differentiate a point only after they have looked at it, at the best."""
         norms = [(record, ""), (self._best, " at the best point before")]
-        if record.objective <= record.best:
+        if record.admissible and record.objective <= record.best:
             self._best = record
         for one, where in norms:
             if one is not None and one.gradient_norm is not None and math.isfinite(one.gradient_norm):

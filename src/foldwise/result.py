@@ -44,7 +44,11 @@ CUT_SHORT = (Status.INTERRUPTED, Status.TIME_LIMIT, Status.STOPPED)
 
 @dataclass
 class Record:
-    """One evaluation of the cross-validation error."""
+    """One evaluation of the cross-validation error.
+
+    ``admissible`` is False for a point that does not keep the constraints of the method, such as a number of features:
+    it is not returned, and ``best``, the lowest objective so far, is that of the others (infinite before the first).
+    """
 
     start: int
     evaluation: int
@@ -55,6 +59,7 @@ class Record:
     elapsed: float
     note: str = ""
     fold_objectives: list[float] = field(default_factory=list)
+    admissible: bool = True
 
 
 @dataclass
@@ -64,7 +69,7 @@ class Result:
     Attributes
     ----------
     theta, params : the selected point, as a vector and by name
-    objective, objective_start : cross-validation error there and at the first point evaluated
+    objective, objective_start : cross-validation error there and at the first admissible point evaluated
     fold_objectives : the error of each fold, averaged over the classes' problems
     status, message : how the search ended
     kkt : relative KKT residual of every inner solution, recomputed from the rows
@@ -175,7 +180,7 @@ def merge(before: list[Result], results: list[Result]) -> Result:
         lowest = np.inf  # a stage has an objective of its own: with tied widths, through landmarks
         for result in stage:
             for record in result.history:
-                lowest = min(lowest, record.objective)
+                lowest = min(lowest, record.objective if record.admissible else np.inf)
                 history.append(replace(record, evaluation=len(history), best=lowest))
     return replace(
         best,

@@ -550,14 +550,18 @@ class BilevelSearchCV(CallbackSupportMixin, MetaEstimatorMixin, BaseEstimator):
         self.best_params_ = tunable.export(values, classes)
         self.best_score_ = -float(np.mean(result.fold_objectives))
         # The history may hold lower values of other objectives: of a first stage, or through landmarks.
-        self.best_index_ = [record.objective for record in result.history].index(result.objective)
+        self.best_index_ = [
+            record.objective if record.admissible else np.nan for record in result.history
+        ].index(result.objective)
         folds = np.array([record.fold_objectives for record in result.history])
         objectives = folds.mean(axis=1)
+        # Points that do not keep the method's constraints come last.
+        ranked = np.where([record.admissible for record in result.history], objectives, np.inf)
         results: dict[str, Any] = {
             "params": [tunable.export(_arrays(record.params), classes) for record in result.history],
             "mean_test_score": -objectives,
             "std_test_score": folds.std(axis=1),
-            "rank_test_score": np.searchsorted(np.sort(objectives), objectives) + 1,
+            "rank_test_score": np.searchsorted(np.sort(ranked), ranked) + 1,
             "elapsed": np.array([record.elapsed for record in result.history]),
         }
         for name in self.best_params_:

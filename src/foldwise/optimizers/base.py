@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from typing import Any, ClassVar, Protocol
 
 import numpy as np
@@ -34,6 +35,10 @@ class Optimizer(Protocol):
         """The point near ``theta`` that the method may start from."""
         ...
 
+    def admits(self, space: Space, theta: np.ndarray) -> bool:
+        """Whether ``theta`` keeps the constraints of the method beyond the bounds: only such points are returned."""
+        ...
+
     def iterate(self, trace: Trace, theta: np.ndarray) -> Status:
         """Run from ``theta``, evaluating through ``trace``; return how it ended."""
         ...
@@ -50,6 +55,9 @@ class Optimizer(Protocol):
 class Trace:
     """Evaluates for a method, remembers the best point, and stops it when a limit is reached.
 
+    A method may evaluate points that it must not return; only those that it admits count as best, and before the first
+    of them ``best`` is None.
+
     What a method knows beyond its evaluations it writes into ``details``, as plain values; the result carries them.
 
     Parameters
@@ -61,6 +69,8 @@ class Trace:
         ``time.perf_counter()`` value after which the search stops.
     start : int
         Index of the starting point, for the records.
+    admits : callable(theta) -> bool, optional
+        Whether a point keeps the method's constraints; by default every point does.
     """
 
     def __init__(
@@ -70,7 +80,9 @@ class Trace:
         deadline: float | None = None,
         start: int = 0,
         began: float | None = None,
+        admits: Callable[[np.ndarray], bool] | None = None,
     ) -> None:
+        self.admits = admits
         self.bilevel, self.callback, self.deadline, self.start = bilevel, callback, deadline, start
         self.space = bilevel.space
         self.history: list[Record] = []
@@ -109,10 +121,10 @@ class Trace:
 
     def record(self, evaluation: Evaluation, note: str = "") -> None:
         """Remember an evaluation; stop the search when a limit is reached."""
-        better = self.best is None or evaluation.objective < self.best.objective
+        admissible = self.admits is None or self.admits(evaluation.theta)
+        better = admissible and (self.best is None or evaluation.objective < self.best.objective)
         if better:
             self.best = evaluation
-        assert self.best is not None
         norm = None
         if evaluation.gradient is not None:
             norm = float(np.linalg.norm(self.bilevel.projected(evaluation)))
@@ -120,12 +132,13 @@ class Trace:
             start=self.start,
             evaluation=len(self.history),
             objective=evaluation.objective,
-            best=self.best.objective,
+            best=float("inf") if self.best is None else self.best.objective,
             params=plain_params(self.space.params(evaluation.theta)),
             gradient_norm=norm,
             elapsed=time.perf_counter() - self.began,
             note=note,
             fold_objectives=self.bilevel.by_fold(evaluation).tolist(),
+            admissible=admissible,
         )
         self.history.append(record)
         if better:
@@ -147,7 +160,7 @@ def run(
     began: float | None = None,
     candidates: Sequence[np.ndarray] = (),
 ) -> Result:
-    """Run a method within its limits. The point returned is the best one evaluated, certified from the rows.
+    """Run a method within its limits. The point returned is the best admissible one evaluated, certified from the rows.
 
     Ctrl-C ends the search, not the program: the best point so far is returned with that status. Before any
     evaluation is complete there is nothing to return, and the interrupt passes through. ``candidates`` are further
@@ -158,7 +171,8 @@ def run(
             f"method {optimizer.name!r} follows gradients, and {type(bilevel.criterion).__name__} has none; "
             "use method='grid' or 'random', or criterion='smooth_misclassification' or 'logistic'"
         )
-    trace = Trace(bilevel, callback, deadline, start, began)
+    admits = partial(optimizer.admits, bilevel.space)
+    trace = Trace(bilevel, callback, deadline, start, began, admits)
     try:
         theta0 = optimizer.feasible(bilevel.space, np.asarray(theta0, float))
         if len(candidates):
@@ -171,6 +185,11 @@ def run(
             raise
         bilevel.reset()
         status = Status.INTERRUPTED
+    if trace.best is None and trace.history:
+        raise ValueError(
+            f"method {optimizer.name!r} ended ({status.value}) before any of its {len(trace.history)} points kept its "
+            "constraints, so there is nothing to return; give it a start that keeps them, more time, or wider limits"
+        )
     if trace.best is None:
         raise ValueError(
             f"method {optimizer.name!r} evaluated no point; its max_iter or points must be at least 1"
@@ -183,8 +202,7 @@ def _scan(trace: Trace, candidates: list[np.ndarray]) -> np.ndarray:
     warm = None
     for theta in candidates:
         warm = trace.evaluate(theta, warm=warm, note="scan")
-    assert trace.best is not None
-    return trace.best.theta
+    return candidates[0] if trace.best is None else trace.best.theta
 
 
 def _result(optimizer: Optimizer, trace: Trace, status: Status) -> Result:
@@ -200,7 +218,7 @@ def _result(optimizer: Optimizer, trace: Trace, status: Status) -> Result:
         theta=best.theta.tolist(),
         params=plain_params(bilevel.space.params(best.theta)),
         objective=best.objective,
-        objective_start=trace.history[0].objective,
+        objective_start=next(record.objective for record in trace.history if record.admissible),
         fold_objectives=bilevel.by_fold(best).tolist(),
         status=status,
         message=optimizer.message(status),
@@ -261,6 +279,10 @@ class Minimizer:
     def feasible(self, space: Space, theta: np.ndarray) -> np.ndarray:
         """The point near ``theta`` that the method may start from: within the bounds."""
         return space.clip(theta)
+
+    def admits(self, space: Space, theta: np.ndarray) -> bool:
+        """Whether ``theta`` keeps the constraints of the method beyond the bounds: only such points are returned."""
+        return True
 
     def iterate(self, trace: Trace, theta: np.ndarray) -> Status:
         """Run from ``theta``; subclasses define it."""

@@ -13,7 +13,7 @@ from foldwise.bilevel import Evaluation
 from foldwise.optimizers.base import Minimizer, Trace
 from foldwise.optimizers.plans import VALUES, Grid, snake
 from foldwise.result import Status
-from foldwise.space import Block
+from foldwise.space import Block, Space
 
 __all__ = ["ConstrainedGrid"]
 
@@ -43,7 +43,8 @@ class ConstrainedGrid(Minimizer):
     The papers leave the boxes out in the first stage, and an upper bound that no weight reaches does the same. Where
     the upper bounds do bind, select ``C`` first by a grid on the estimator without a box, then fix it and give a space
     with ``box`` alone. The elimination adds up squared weights over the folds; the papers do not say on which rows
-    theirs was done. Points on the way count too: the best may have more than ``max_features`` features.
+    theirs was done. As in the papers, only points with at most ``max_features`` open boxes are returned; those on the
+    way to them are in the history and do not count.
 
     References
     ----------
@@ -65,6 +66,11 @@ class ConstrainedGrid(Minimizer):
     name = "constrained_grid"
     needs_gradient = False
     uses_start = False
+
+    def admits(self, space: Space, theta: np.ndarray) -> bool:
+        """Whether at most ``max_features`` boxes are open."""
+        boxes = space.slices.get(self.box)
+        return boxes is None or int(np.sum(theta[boxes] > space.lower[boxes])) <= self.max_features
 
     def iterate(self, trace: Trace, theta: np.ndarray) -> Status:
         """Run the three stages; ``theta`` is not used."""
@@ -95,11 +101,10 @@ class ConstrainedGrid(Minimizer):
         axes = Grid(self.points, self.values).axes(trace.space)
         for i in range(boxes.start, boxes.stop):
             axes[i] = trace.space.upper[i : i + 1]
-        warm = None
+        seen: list[Evaluation] = []
         for point in snake(axes):
-            warm = trace.evaluate(np.array(point), warm=warm, note="open boxes")
-        assert trace.best is not None
-        return trace.best
+            seen.append(trace.evaluate(np.array(point), warm=seen[-1] if seen else None, note="open boxes"))
+        return min(seen, key=lambda evaluation: evaluation.objective)
 
     def _eliminate(self, trace: Trace, block: Block, here: Evaluation) -> tuple[np.ndarray, Evaluation]:
         """Stage 2: entries of the boxes that stay open, and the point with the others shut."""

@@ -65,8 +65,12 @@ class Rescued(Minimizer):
             object.__setattr__(self, field_name, getattr(self.method, field_name))
 
     def feasible(self, space, theta: np.ndarray) -> np.ndarray:
-        """The point near ``theta`` that the method may start from."""
-        return self.method.feasible(space, theta)
+        """The point near ``theta`` that both may start from."""
+        return self.pbp.feasible(space, self.method.feasible(space, theta))
+
+    def admits(self, space, theta: np.ndarray) -> bool:
+        """Whether ``theta`` keeps the constraints of both."""
+        return self.method.admits(space, theta) and self.pbp.admits(space, theta)
 
     def iterate(self, trace: Trace, theta: np.ndarray) -> Status:
         """Run from ``theta``."""

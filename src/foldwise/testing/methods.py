@@ -123,11 +123,20 @@ def _check_run(optimizer: Any, bilevel: Bilevel, theta: np.ndarray) -> None:
     seen: list[Record] = []
     result = optimizer.minimize(bilevel, theta, callback=seen.append)
     values = [record.objective for record in result.history]
-    running = np.minimum.accumulate(values).tolist()
+    admitted = [r.objective if r.admissible else np.inf for r in result.history]
+    running = np.minimum.accumulate(admitted).tolist()
+    require(
+        optimizer.admits(bilevel.space, np.array(result.theta)), f"{name}: returned a point it does not admit"
+    )
+    first = next(value for value in admitted if np.isfinite(value))
     require(seen == result.history, f"{name}: the callback must see every evaluation")
     require(len(values) == result.n_evaluations > 1, f"{name}: made fewer than two evaluations")
-    require(result.objective_start == values[0], f"{name}: objective_start is not the first evaluation")
-    require(result.objective == min(values) <= values[0], f"{name}: did not return the best evaluated point")
+    require(
+        result.objective_start == first, f"{name}: objective_start is not the first admissible evaluation"
+    )
+    require(
+        result.objective == min(admitted), f"{name}: did not return the best evaluated point that it admits"
+    )
     require([r.best for r in result.history] == running, f"{name}: records misstate the best so far")
     require(isinstance(result.status, Status) and bool(result.message), f"{name}: needs a status in words")
     cold = bilevel.evaluate(np.array(result.theta)).objective
@@ -169,7 +178,8 @@ def _check_stops(optimizer: Any, bilevel: Bilevel, theta: np.ndarray) -> None:
 
     result = optimizer.minimize(bilevel, theta, callback=interrupt)
     require(result.status is Status.INTERRUPTED, f"{name}: an interrupt must return the best point so far")
-    require(result.objective == min(r.objective for r in result.history), f"{name}: lost the best point")
+    lowest = min(r.objective for r in result.history if r.admissible)
+    require(result.objective == lowest, f"{name}: lost the best point")
     result = run(optimizer, bilevel, theta, deadline=0.0)
     require(result.status is Status.TIME_LIMIT, f"{name}: ran past its time limit")
     require(result.n_evaluations == 1, f"{name}: went on after the time limit")

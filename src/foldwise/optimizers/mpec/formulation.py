@@ -24,7 +24,7 @@ import numpy as np
 
 from foldwise.optimizers.mpec.mpcc import Builder, Mpcc
 
-__all__ = ["CRITERIA", "FORMS", "Choice", "Description", "Formulation", "Solution", "Task"]
+__all__ = ["CRITERIA", "FORMS", "Choice", "Description", "Formulation", "Solution", "Task", "check_n_max"]
 
 LOSSES = ("hinge", "epsilon_insensitive")
 CRITERIA = ("absolute", "hinge", "misclassification")
@@ -32,6 +32,12 @@ FORMS = ("lambda", "C")
 PARKED = 1e-9
 """Margin of a validation row up to which it counts as misclassified: on the hyperplane the count would be a matter of
 rounding, and that is where the program likes to put rows."""
+
+
+def check_n_max(most: Any) -> None:
+    """A number of features is whole and at least 1."""
+    if isinstance(most, bool) or not isinstance(most, (int, np.integer)) or most < 1:
+        raise ValueError(f"n_max must be a whole number of features, at least 1; got {most!r}")
 
 
 @dataclass(eq=False)
@@ -120,6 +126,13 @@ class Description:
             raise ValueError("a symmetric box must not be negative; give box_lower for a two-sided one")
         if self.n_max is not None and (self.box is None or self.box_lower is not None):
             raise ValueError("n_max counts the features of a symmetric box; give box=(lower, upper) alone")
+        if self.n_max is not None and self.box is not None:
+            check_n_max(self.n_max)
+            if (open_always := int(np.sum(self.box[0] > 0))) > self.n_max:
+                raise ValueError(
+                    f"n_max={self.n_max} cannot be kept: the lower bounds of {open_always} boxes are above 0; let "
+                    "the box begin at 0, such as Lin(0, 2, per='feature')"
+                )
         for task in self.tasks:
             if task.weight is None:
                 task.weight = np.ones(len(task.y))
@@ -134,6 +147,10 @@ class Description:
     def widest(self) -> np.ndarray | None:
         """The largest box."""
         return None if self.box is None else self.box[1].copy()
+
+    def admits(self, choice: Choice) -> bool:
+        """Whether at most ``n_max`` boxes are not zero."""
+        return self.n_max is None or choice.box is None or int(np.sum(choice.box > 0)) <= self.n_max
 
     def clip(self, choice: Choice) -> Choice:
         """The nearest hyper-parameters within the bounds."""

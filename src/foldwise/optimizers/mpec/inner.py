@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 import numpy as np
 
@@ -20,7 +21,7 @@ EDGE = 1e-9
 class Evaluator:
     """Trains every task at given hyper-parameters and values the criterion: the true objective.
 
-    Remembers the best choice seen, and the active sets of the last one, from which training starts.
+    Remembers the best admissible choice seen, and the active sets of the last one, from which training starts.
     """
 
     def __init__(self, description: Description) -> None:
@@ -36,9 +37,26 @@ class Evaluator:
         solutions = [self._train(t, choice) for t in range(len(self.description.tasks))]
         value = self.value(solutions)
         self.n_evaluations += 1
-        if self.best is None or value < self.best[0]:
+        if self.description.admits(choice) and (self.best is None or value < self.best[0]):
             self.best = (value, choice)
         return value, solutions
+
+    def narrowed(self, choice: Choice) -> Choice:
+        """The choice with boxes shut, one after the other, until at most ``n_max`` are open.
+
+        The next one is that of the feature with the smallest weights over all tasks: recursive feature elimination.
+        """
+        D = self.description
+        while not D.admits(choice):
+            assert choice.box is not None
+            assert D.box is not None
+            _, solutions = self(choice)
+            size = np.sum([solution.w**2 for solution in solutions], axis=0)
+            size[(choice.box == 0) | (D.box[0] > 0)] = np.inf
+            box = choice.box.copy()
+            box[np.argmin(size)] = 0.0
+            choice = replace(choice, box=box)
+        return choice
 
     def value(self, solutions: Sequence[Solution]) -> float:
         """The criterion at these machines."""

@@ -12,13 +12,14 @@ import numpy as np
 from foldwise.arguments import FLAG, NONE, Table, integer, number, one_of
 from foldwise.bilevel import Bilevel
 from foldwise.optimizers.base import Minimizer, Trace
-from foldwise.optimizers.mpec.formulation import Choice, Description, Task
+from foldwise.optimizers.mpec.formulation import Choice, Description, Task, check_n_max
 from foldwise.optimizers.mpec.inner import Evaluator
 from foldwise.optimizers.mpec.kernel import KernelAnswer, KernelChoice, KernelDescription, solve_kernel_mpec
 from foldwise.optimizers.mpec.solve import Answer, Stage, solve_mpec, solve_slams
 from foldwise.problems.dual import DualProblem
 from foldwise.problems.polyhedral import PolyhedralProblem
 from foldwise.result import Status
+from foldwise.space import Space
 
 __all__ = ["Mpec", "Slams", "Translation"]
 
@@ -271,6 +272,30 @@ class _OneProgram(Minimizer):
     n_max: int | None
     from_start: bool
 
+    def __post_init__(self) -> None:
+        if self.n_max is not None:
+            check_n_max(self.n_max)
+
+    def feasible(self, space: Space, theta: np.ndarray) -> np.ndarray:
+        """The point near ``theta`` within the bounds where at most ``n_max`` boxes, the largest, are not zero."""
+        theta, boxes = space.clip(theta), self._boxes(space)
+        for i in boxes[np.argsort(-theta[boxes], kind="stable")][self.n_max or len(boxes) :]:
+            theta[i] = space.lower[i]
+        return theta
+
+    def admits(self, space: Space, theta: np.ndarray) -> bool:
+        """Whether at most ``n_max`` boxes are not zero: (14) of kunapuli2008."""
+        return self.n_max is None or int(np.sum(theta[self._boxes(space)] > 0)) <= self.n_max
+
+    def _boxes(self, space: Space) -> np.ndarray:
+        """Entries of ``theta`` that are boxes on a linear scale."""
+        parts = [
+            np.arange(space.size)[space.slices[b.name]]
+            for b in space.blocks
+            if b.name.split("__")[-1] == "box" and b.scale == "lin"
+        ]
+        return np.concatenate([np.zeros(0, dtype=int), *parts])
+
     def iterate(self, trace: Trace, theta: np.ndarray) -> Status:
         """Solve the program; every stage's hyper-parameters are evaluated and recorded."""
         if isinstance(trace.bilevel.problems[0], DualProblem):
@@ -362,6 +387,7 @@ class Mpec(_OneProgram):
     name = "mpec"
 
     def _kernel(self, trace: Trace, theta: np.ndarray) -> Status:
+        self._check_kernel()
         translation = KernelTranslation(trace.bilevel)
         trace.evaluate(theta, note="start")
         left = None if trace.deadline is None else trace.deadline - time.perf_counter()
@@ -383,6 +409,16 @@ class Mpec(_OneProgram):
         trace.evaluate(translation.theta(answer.choice), note="polished")
         trace.details.update(_details(answer))
         return STATUS.get(answer.status, Status.STALLED)
+
+    def _check_kernel(self) -> None:
+        """Options that the kernel program does not have must be as they are by default."""
+        usual = Mpec()
+        for name in ("form", "complementarity", "chain", "n_starts", "n_max", "max_pairs"):
+            if getattr(self, name) not in (getattr(usual, name), 1 if name == "n_starts" else None):
+                raise ValueError(
+                    f"the kernel program has no {name}; got {name}={getattr(self, name)!r}. Leave it out: it runs from "
+                    "one start, with pairwise products, and counts no boxes"
+                )
 
     def _solve(self, description: Description, **common: Any) -> Answer:
         return solve_mpec(

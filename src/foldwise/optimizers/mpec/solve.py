@@ -95,6 +95,8 @@ class Answer:
 def grid_starts(evaluate: Evaluator, count: int) -> list[Choice]:
     """The best points of a grid on ``C`` and ``epsilon`` with the widest box.
 
+    Where only some features are allowed, boxes are shut until they are that few.
+
     First the smallest ``C`` whose objective is within a hundredth of the lowest: where the box alone holds the
     weights every large ``C`` gives the same machine, and multipliers grow with it for nothing.
     """
@@ -111,7 +113,7 @@ def grid_starts(evaluate: Evaluator, count: int) -> list[Choice]:
     near = [entry for entry in ranked if entry[0] <= NEARLY * lowest]
     first = min(near, key=lambda entry: (entry[2].C, entry[0]))
     ranked.sort(key=lambda entry: (entry is not first, *entry[:2]))
-    return [choice for _, _, choice in ranked[:count]]
+    return [evaluate.narrowed(choice) for _, _, choice in ranked[:count]]
 
 
 @dataclass(eq=False)
@@ -148,6 +150,9 @@ class Run:
         mpcc = formulation.mpcc
         choice = formulation.decode(x)
         value, _ = self.evaluate(choice)
+        if not self.description.admits(choice):  # complementary to a tolerance only: more boxes than allowed
+            choice = self.evaluate.narrowed(choice)
+            value, _ = self.evaluate(choice)
         claimed = float(mpcc.cost @ x)
         stage = Stage(name, tol, status, detail, iterations, claimed, value, elapsed)
         self.stages.append(stage)
@@ -254,10 +259,7 @@ class Run:
 
     def _worth(self, after: float, there: Choice, value: float) -> bool:
         """Whether a settled point may replace the best one: not worse, and no more features than allowed."""
-        most = self.description.n_max
-        if most is not None and there.box is not None and np.sum(there.box > 0) > most:
-            return False
-        return after <= value + 1e-9 * max(abs(value), 1.0)
+        return self.description.admits(there) and after <= value + 1e-9 * max(abs(value), 1.0)
 
     def _prune(self, value: float, choice: Choice, tol: float) -> tuple[float, Choice]:
         """Boxes under ``sqrt(tol)`` are zero (kunapuli2008, 5.1) unless that costs over ``sqrt(tol)`` relatively."""
@@ -265,14 +267,11 @@ class Run:
         if D.box is None or choice.box is None or choice.lower is not None:
             return value, choice
         small = (choice.box < np.sqrt(tol)) & (choice.box > 0) & (D.box[0] == 0)
-        if D.n_max is not None:
-            spare = np.argsort(-choice.box)[D.n_max :]
-            small[spare] |= choice.box[spare] > 0
         if not small.any():
             return value, choice
         bare = Choice(choice.C, choice.epsilon, np.where(small, 0.0, choice.box))
         after, _ = self.evaluate(bare)
-        if after <= value * (1.0 + np.sqrt(tol)) or D.n_max is not None:
+        if after <= value * (1.0 + np.sqrt(tol)):
             return after, bare
         return value, choice
 
@@ -321,9 +320,14 @@ def solve_slams(
     """
     load_package("highspy")
     run = Run.begin(description, max_time, on_stage, evaluate)
-    starts = [description.clip(start)] if start is not None else grid_starts(run.evaluate, n_starts)
+    starts = _given(run, start) or grid_starts(run.evaluate, n_starts)
     linearise(run, starts, early, rounds, tol, max_iter, patience)
     return run.answer(tol)
+
+
+def _given(run: Run, start: Choice | None) -> list[Choice]:
+    """The user's start, within the bounds and with as few boxes as allowed."""
+    return [] if start is None else [run.evaluate.narrowed(run.description.clip(start))]
 
 
 def linearise(run: Run, starts, early: bool, rounds: int, tol: float, max_iter: int, patience: int) -> Choice:
@@ -468,8 +472,7 @@ def solve_mpec(
     first = Formulation(description, "lambda" if form == "auto" else form)
     if n_starts is None:
         n_starts = 2 if chain and first.mpcc.n_pairs <= SMALL else 1
-    given = [] if start is None else [description.clip(start)]
-    starts = given or grid_starts(run.evaluate, n_starts)
+    starts = _given(run, start) or grid_starts(run.evaluate, n_starts)
     plan = [(f"grid {i}", choice, first_tol, first) for i, choice in enumerate(starts)]
     if chain:
         found = linearise(run, starts[:1], False, ROUNDS, tol, LINEAR_PROGRAMS, 4)

@@ -22,6 +22,8 @@ __all__ = ["PenalizedBilevel"]
 
 ENDINGS = {"optimal": Status.CONVERGED, "short step": Status.STALLED, "limit": Status.MAX_ITER}
 MAX_BETAS = 60
+ROUNDING = 1e-10
+"""Violation of a constraint, relative to the size of its terms, that is taken for rounding."""
 
 
 def _is_pair(value: Any) -> bool:
@@ -119,6 +121,12 @@ class PenalizedBilevel(Minimizer):
         return space.clip(
             theta + least_distance(np.eye(len(theta)), np.zeros(len(theta)), *region.inequalities())
         )
+
+    def admits(self, space: Space, theta: np.ndarray) -> bool:
+        """Whether ``A theta <= c`` holds to rounding."""
+        rows, limit = self._polyhedron(space)
+        size = np.abs(rows) @ np.abs(theta) + np.abs(limit)
+        return bool(np.all(rows @ theta <= limit + ROUNDING * size))
 
     def _polyhedron(self, space: Space) -> tuple[np.ndarray, np.ndarray]:
         if self.constraints is None:
