@@ -251,8 +251,8 @@ def test_more_features_are_never_worse_and_none_is_as_good_as_no_limit():
 @pytest.mark.parametrize(
     ("n_max", "space", "message"),
     [
-        (0, TUBE, "n_max must be a whole number"),
-        (1.5, TUBE, "n_max must be a whole number"),
+        (0, TUBE, "n_max must be a positive integer"),
+        (1.5, TUBE, "n_max must be a positive integer"),
         (1, {**TUBE, "box": Lin(0.1, 1.5, per="feature")}, "n_max=1 cannot be kept"),
         (1, {"C": (0.01, 10.0)}, "n_max counts the features of a symmetric box"),
     ],
@@ -272,3 +272,17 @@ def test_options_that_the_kernel_program_does_not_have_are_refused(option):
     model = KernelSVC(loss="hinge", kernel=RBF(ard=True))
     with pytest.raises(ValueError, match=f"the kernel program has no {next(iter(option))}"):
         search(model, space, "mpec", shrinkage=0.0, method_options=option).fit(X, y)
+
+
+def test_a_method_object_takes_the_start_and_the_limits_of_the_search():
+    from foldwise.optimizers import Slams
+
+    X, y = regression()
+    start = {"C": 0.5, "epsilon": 0.2, "box": np.full(4, 0.7)}
+    model, options = LinearSVR(loss="epsilon_insensitive"), {"start": start}
+    ours = search(model, TUBE, Slams(), method_options=options, max_iter=3, refit=False).fit(X, y).result_
+    named = search(model, TUBE, "slams", method_options=options, max_iter=3, refit=False).fit(X, y).result_
+    other = search(model, TUBE, Slams(), max_iter=3, refit=False).fit(X, y).result_
+    assert ours.theta == named.theta
+    assert ours.history[0].params["C"] == pytest.approx(0.5)
+    assert [r.params for r in ours.history[1:]] != [r.params for r in other.history[1:]]

@@ -507,29 +507,29 @@ def test_methods_with_a_test_of_their_own_have_words_of_their_own():
 
 @dataclass(frozen=True)
 class Walk(Minimizer):
-    """Visits points on a line, and may return only those left of a limit: a method with a constraint of its own."""
+    """Visits points on a line, and may return only those right of a limit: a method with a constraint of its own."""
 
-    limit: float = 0.0
+    limit: float = -np.inf
     points: int = 9
 
     name = "walk"
     needs_gradient = False
 
     def admits(self, space, theta):
-        return bool(theta[0] <= self.limit)
+        return bool(theta[0] >= self.limit)
 
     def iterate(self, trace, theta):
-        for x in np.linspace(trace.space.lower[0], trace.space.upper[0], self.points)[::-1]:
+        for x in np.linspace(trace.space.lower[0], trace.space.upper[0], self.points):
             trace.evaluate(np.array([x, *theta[1:]]))
         return Status.EXHAUSTED
 
 
 def test_only_admissible_points_are_returned_whatever_they_cost():
     bilevel, theta = small_bilevel(Logistic(), Logistic())
-    free = Walk(limit=np.inf).minimize(bilevel, theta)
-    limit = free.theta[0] - 1e-9  # the best point of all is just not allowed
+    free = Walk().minimize(bilevel, theta)
+    limit = free.theta[0] + 1e-9  # the best point of all is just not allowed
     result = Walk(limit=limit).minimize(bilevel, theta)
-    assert result.theta[0] <= limit
+    assert result.theta[0] >= limit
     assert result.objective > free.objective
     allowed = [r for r in result.history if r.admissible]
     assert 0 < len(allowed) < len(result.history)
@@ -540,4 +540,4 @@ def test_only_admissible_points_are_returned_whatever_they_cost():
     merged = merge([], [result])
     assert [r.best for r in merged.history] == [r.best for r in result.history]
     with pytest.raises(ValueError, match="kept its constraints"):
-        Walk(limit=-np.inf).minimize(bilevel, theta)
+        Walk(limit=np.inf).minimize(bilevel, theta)

@@ -427,7 +427,7 @@ def test_gradients_at_the_programs_of_a_search():
             rows = Rows(Y, None, None, (), codes, classes.tolist())
             program = build_program(describe(model), X, rows, classes, splits, Logistic(2.0), None, None, 0.7)
             bilevel = program.bilevel
-            theta = program.starts(1, np.random.default_rng(0))[0] + 0.05
+            theta = program.candidates(program.bilevel.space, 1)[0] + 0.05
             check_hypergradient(bilevel, theta, rtol=1e-5)
 
 

@@ -187,8 +187,9 @@ def test_an_interrupt_returns_the_best_so_far(method, n_jobs):
         if record.evaluation == 3:
             raise KeyboardInterrupt
 
+    count = None if method == "random" else 2
     search = BilevelSearchCV(
-        LinearSVR(), method=method, callbacks=[interrupt], n_jobs=n_jobs, n_starts=2, random_state=0
+        LinearSVR(), method=method, callbacks=[interrupt], n_jobs=n_jobs, n_starts=count, random_state=0
     ).fit(X, Y)
     assert search.result_.status is Status.INTERRUPTED
     assert search.result_.status.value == "interrupted"
@@ -400,3 +401,81 @@ def test_a_notebook_shows_the_diagram_and_once_fitted_what_was_selected():
     after = search.fit(X, y)._repr_mimebundle_()["text/html"]
     assert "hypergradient norm" in after
     assert "hypergradient norm" in search._repr_html_()
+
+
+# The limits of a search reach a method object, or are refused.
+
+
+def test_limits_and_seed_reach_a_method_object():
+    from foldwise.optimizers import Bfgs, Random, Rescued, Slams, TrustRegionNewton
+
+    def equipped(method, **given):
+        search = BilevelSearchCV(LinearSVR(), method=method, random_state=0, cv=3, **given).fit(X, Y)
+        return search.result_
+
+    assert equipped(TrustRegionNewton(), max_iter=1).status is Status.MAX_ITER
+    assert equipped(Rescued(TrustRegionNewton()), max_iter=1).n_evaluations < 40
+    long, short = equipped(TrustRegionNewton(), tol=1e-12), equipped(TrustRegionNewton(), tol=0.5)
+    assert short.n_evaluations < long.n_evaluations
+    assert equipped(Bfgs(), tol=0.9).n_evaluations < equipped(Bfgs(rule="all")).n_evaluations
+    assert equipped(Random(), max_iter=4).n_evaluations == 4
+    assert equipped(Random(n_iter=4)).theta == equipped("random", max_iter=4).theta
+    with pytest.raises(ValueError, match=r"max_iter=5 and the method object max_iter=3; give it in one"):
+        equipped(TrustRegionNewton(max_iter=3), max_iter=5)
+    assert equipped(TrustRegionNewton(max_iter=2), max_iter=2).status is Status.MAX_ITER
+    assert Slams().with_limits(n_starts=3, max_iter=7, tol=1e-3) == Slams(n_starts=3, max_iter=7, tol=1e-3)
+
+
+def test_limits_that_cannot_reach_a_method_are_refused():
+    from foldwise.optimizers import Grid, Minimizer
+
+    class Bare(Minimizer):
+        name = "bare"
+
+        def iterate(self, trace, theta):
+            trace.evaluate(theta)
+            return Status.EXHAUSTED
+
+    for method in ("grid", Grid(points=2)):
+        with pytest.raises(ValueError, match=r"method 'grid' has no max_iter.*points"):
+            BilevelSearchCV(LinearSVR(), method=method, max_iter=3).fit(X, Y)
+        with pytest.raises(ValueError, match="method 'grid' has no tol"):
+            BilevelSearchCV(LinearSVR(), method=method, tol=1e-3).fit(X, Y)
+        with pytest.raises(ValueError, match="does not start from several; got n_starts=2"):
+            BilevelSearchCV(LinearSVR(), method=method, n_starts=2).fit(X, Y)
+        with pytest.raises(ValueError, match="uses no start"):
+            BilevelSearchCV(LinearSVR(), method=method, method_options={"start": {"C": 1.0}}).fit(X, Y)
+    with pytest.raises(ValueError, match="does not start from several"):
+        BilevelSearchCV(LinearSVR(), method="random", n_starts=2).fit(X, Y)
+    with pytest.raises(ValueError, match="method 'bare' has no max_iter"):
+        BilevelSearchCV(LinearSVR(), method=Bare(), max_iter=3).fit(X, Y)
+    with pytest.raises(ValueError, match="unknown option 'messages'"):
+        BilevelSearchCV(LinearSVR(), method="lbfgsb", method_options={"messages": {}}).fit(X, Y)
+
+
+def test_a_start_of_ones_own_comes_before_the_other_starts():
+    start = {"C": 3.0, "epsilon": 0.2}
+    search = BilevelSearchCV(
+        LinearSVR(), method="lbfgsb", n_starts=3, random_state=0, method_options={"start": start}
+    ).fit(X, Y)
+    assert {record.start for record in search.result_.history} == {0, 1, 2}
+    assert search.result_.history[0].params["C"] == pytest.approx(3.0)
+
+
+def test_with_boxes_no_point_is_solved_twice(monkeypatch):
+    """Where a search starts is worked out once, with as many solutions of the training problems as starts are used."""
+    from foldwise.bilevel import Bilevel
+
+    asked, evaluate = [], Bilevel.evaluate
+
+    def watched(self, theta, warm=None):
+        asked.append(tuple(theta))
+        return evaluate(self, theta, warm)
+
+    monkeypatch.setattr(Bilevel, "evaluate", watched)
+    space = {"C": (1e-2, 1e2), "box": (0, 1.5)}
+    search = BilevelSearchCV(LinearSVR(), space, max_iter=2, refit=False, cv=3).fit(X, Y)
+    assert len(asked) == len(set(asked)) == search.n_iter_ + 2
+    asked.clear()
+    one = BilevelSearchCV(LinearSVR(), space, max_iter=2, refit=False, cv=3, n_starts=1).fit(X, Y)
+    assert len(asked) == len(set(asked)) == one.n_iter_ + 1

@@ -54,19 +54,24 @@ class Program:
     _values: dict[str, Any] = field(default_factory=dict)
     _candidates: list[dict[str, Any]] = field(default_factory=list)
 
-    def starts(self, count: int, rng: np.random.Generator) -> list[np.ndarray]:
+    def starts(
+        self, reasoned: Sequence[np.ndarray], count: int, rng: np.random.Generator
+    ) -> list[np.ndarray]:
         """Starting points: first the ones with a reason, then random ones."""
         space = self.bilevel.space
-        out = self.candidates(space)[:count]
+        out = list(reasoned[:count])
         while len(out) < count:
             out.append(rng.uniform(space.lower, space.upper))
         return out
 
-    def candidates(self, space: Space) -> list[np.ndarray]:
-        """Points to look at before the first start."""
+    def candidates(self, space: Space, count: int | None = None) -> list[np.ndarray]:
+        """Points with a reason to start from or to look at: all of them, or the first ``count``.
+
+        With boxes each costs a solution of the training problems.
+        """
         if not isinstance(self.model, KernelModel):
-            return default_starts(self.bilevel)
-        return [self.theta(space, values) for values in self.values()]
+            return default_starts(self.bilevel, count)
+        return [self.theta(space, values) for values in self.values()[:count]]
 
     def values(self) -> list[dict[str, Any]]:
         """The same for a kernel machine, by name."""

@@ -128,7 +128,8 @@ class BilevelSearchCV(CallbackSupportMixin, MetaEstimatorMixin, BaseEstimator):
         "auto".
         "auto" is "newton" up to 300 hyper-parameters and "lbfgsb" beyond; "bundle" for an exact linear machine with an
         absolute or hinge criterion on up to 300 rows; for a criterion without gradient, "grid" or "random". An object
-        of a class that extends ``foldwise.optimizers.Minimizer`` is used as it is.
+        of a class that extends ``foldwise.optimizers.Minimizer`` serves too: ``tol``, ``max_iter``, ``n_starts`` and
+        a start given here reach it, and are refused where it has no place for them or another value of its own.
     criterion : str or Loss, default="auto"
         "squared", "absolute", "hinge", "squared_hinge", "modified_huber", "logistic", "smooth_misclassification",
         "misclassification", or a Loss. "auto" is "squared" for regression and ``Logistic(s=2)`` for classification;

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, is_dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -75,7 +75,7 @@ def select(
     except KeyboardInterrupt:  # before the first evaluation; the stages' end is worth one
         if prelude.values is None:
             raise
-        optimizer = Halt(Status.INTERRUPTED, optimizer.name)
+        optimizer = Halt(Status.INTERRUPTED, optimizer)
         outcomes = _run(optimizer, _kept(bilevel, None, ""), starts[:1], [], limits, ends, None)
     # 3. Where landmarks chosen at the start do not serve at the end, go on without them.
     best = min(outcomes, key=lambda result: result.objective)
@@ -100,20 +100,22 @@ def _starts(
     bilevel, prelude = program.bilevel, Prelude()
     space = bilevel.space
     if settings.start is not None:
-        return optimizer, [space.theta(settings.start)], [], prelude
+        more = 0 if settings.n_starts is None or optimizer.finds_own_start else settings.n_starts - 1
+        others = program.starts(program.candidates(space, more), more, np.random.default_rng(settings.seed))
+        return optimizer, [space.theta(settings.start), *others], [], prelude
     if not optimizer.uses_start:
         return optimizer, [0.5 * (space.lower + space.upper)], [], prelude
-    reasoned = program.candidates(space)
     if optimizer.finds_own_start:
-        return optimizer, reasoned[:1], [], prelude
+        return optimizer, program.candidates(space, 1), [], prelude
     scan = space.size <= SCAN_SIZE and not (several_penalties(bilevel) or has_boxes(bilevel))
+    reasoned = program.candidates(space, None if scan else settings.n_starts or 2)
     if optimizer.needs_gradient:
         prelude = program.play(
             not optimizer.plays_stages, limits, lambda part, stage: _kept(part, journal, stage)(0)
         )
     alone = scan or prelude.values is not None or not optimizer.needs_gradient
     count = settings.n_starts or (1 if alone else min(2, len(reasoned)))
-    starts = program.starts(count, np.random.default_rng(settings.seed))
+    starts = program.starts(reasoned, count, np.random.default_rng(settings.seed))
     candidates: list[np.ndarray] = []
     if prelude.values is not None:
         starts[0] = program.theta(space, prelude.values)
@@ -121,7 +123,7 @@ def _starts(
     elif optimizer.needs_gradient and settings.n_starts is None and scan:
         candidates = reasoned[1:]
     if prelude.ended is not None:
-        optimizer, starts = Halt(prelude.ended, optimizer.name), starts[:1]
+        optimizer, starts = Halt(prelude.ended, optimizer), starts[:1]
     return optimizer, starts, candidates, prelude
 
 
@@ -171,37 +173,60 @@ def choose_method(settings: Settings, program: Program) -> Any:
                 method = "bundle"
         else:
             method = "grid" if space.size <= 2 else "random"
+    given = {"tol": settings.tol, "max_iter": settings.max_iter}
+    limits = {name: value for name, value in given.items() if value is not None}
     if isinstance(method, Minimizer):
         if options:
             raise ValueError("method_options belong to a method's name; set options on the object you passed")
-        return method
+        return _equipped(method, settings, limits)
     if method not in METHODS:
         raise ValueError(
             f"unknown method {method!r}; use one of: auto, {', '.join(METHODS)}, or an object of a class that "
             "extends foldwise.optimizers.Minimizer"
         )
     kind: Any = METHODS[method]
-    fields = kind.__dataclass_fields__
-    if settings.tol is not None and "tol" in fields:
-        options.setdefault("tol", settings.tol)
-    elif kind.tol_by_model:
+    known = [field.name for field in fields(kind)]
+    unknown = [name for name in options if name not in known]
+    if unknown:
+        raise ValueError(f"unknown option {unknown[0]!r} of method {method!r}; it has: {', '.join(known)}")
+    if kind.tol_by_model and settings.tol is None:
         kernel = isinstance(program.model, KernelModel)
         flat = is_wide(program.X) or space.size > SCAN_SIZE
         fine = WIDE_TOL if flat else np.clip(1e-3 / max(settings.mass, 1.0), 1e-8, 1e-5)
         tol = (EXACT_TOL if program.model.loss.polyhedral else KERNEL_TOL) if kernel else float(fine)
         options.setdefault("tol", tol)
-    if settings.max_iter is not None and "max_iter" in fields:
-        options.setdefault("max_iter", settings.max_iter)
-    if "seed" in fields:
-        options.setdefault("seed", settings.seed)
-    if kind.finds_own_start:
-        options.setdefault("from_start", settings.start is not None)
-        if settings.n_starts is not None:
-            options.setdefault("n_starts", settings.n_starts)
-    unknown = [name for name in options if name not in fields]
-    if unknown:
-        raise ValueError(f"unknown option {unknown[0]!r} of method {method!r}; it has: {', '.join(fields)}")
-    return kind(**options)
+    # An option of the method by its own name goes before the search's limit.
+    return _equipped(
+        kind(**options),
+        settings,
+        {n: v for n, v in limits.items() if kind.limits.get(n) not in options},
+        options,
+    )
+
+
+def _equipped(
+    method: Any, settings: Settings, limits: dict[str, Any], options: Mapping[str, Any] = {}
+) -> Any:
+    """The method with what a search says about limits, starts and seed; what it has no place for is refused."""
+    if settings.n_starts is not None and method.finds_own_start and "n_starts" not in options:
+        limits = {**limits, "n_starts": settings.n_starts}
+    elif settings.n_starts not in (None, 1) and not method.restarts:
+        raise ValueError(
+            f"method {method.name!r} goes through a plan of points and does not start from several; got "
+            f"n_starts={settings.n_starts}. Leave it out, and set the number of points by the method's options"
+        )
+    if settings.start is not None and not method.uses_start:
+        raise ValueError(
+            f"method {method.name!r} goes through a plan of points and uses no start; leave 'start' out of "
+            "method_options"
+        )
+    method = method.with_limits(**limits)
+    known = {field.name for field in fields(method)} if is_dataclass(method) else set()
+    if "from_start" in known and settings.start is not None and "from_start" not in options:
+        method = replace(method, from_start=True)
+    if "seed" in known and method.seed is None:
+        method = replace(method, seed=settings.seed)
+    return method
 
 
 def _kept(bilevel: Bilevel, journal: Checkpoint | None, stage: str) -> Callable[[int], Bilevel]:

@@ -92,11 +92,22 @@ class Prelude:
 class Halt(Minimizer):
     """Evaluates its start and ends with a given status: a search that was cut short in a stage before it.
 
-    ``name`` is that of the method which did not come to run.
+    ``method`` is the one which did not come to run: its name is shown, and what it does not admit is not returned.
     """
 
     status: Status
-    name: str
+    method: Minimizer
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "name", self.method.name)
+
+    def feasible(self, space: Space, theta: np.ndarray) -> np.ndarray:
+        """The point near ``theta`` that the method may start from."""
+        return self.method.feasible(space, theta)
+
+    def admits(self, space: Space, theta: np.ndarray) -> bool:
+        """Whether the method may return ``theta``."""
+        return self.method.admits(space, theta)
 
     def iterate(self, trace: Trace, theta: np.ndarray) -> Status:
         """Evaluate ``theta``."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import fields, is_dataclass, replace
 from functools import partial
 from typing import Any, ClassVar, Protocol
 
@@ -259,6 +260,8 @@ class Minimizer:
     finds_own_start : whether it looks for starting points itself, so that it is given one only
     plays_stages : whether cheaper searches come first that value a similar machine (a smoothed hinge, few rows)
     tol_by_model : whether its ``tol`` is a relative accuracy of the objective, with a default for every kind of model
+    restarts : whether a search may run it from several points
+    limits : the method's own field for each limit of a search, such as ``tol`` and ``max_iter``
     messages : a method's own words for endings that the usual ones do not fit
 
     Options of a method that is a dataclass are checked against the rules in ``_arguments``.
@@ -270,11 +273,33 @@ class Minimizer:
     finds_own_start: ClassVar[bool] = False
     plays_stages: ClassVar[bool] = False
     tol_by_model: ClassVar[bool] = False
+    restarts: ClassVar[bool] = True
+    limits: ClassVar[Mapping[str, str]] = {"tol": "tol", "max_iter": "max_iter"}
     messages: ClassVar[Mapping[Status, str]] = {}
     _arguments: ClassVar[Table] = {}
 
     def __post_init__(self) -> None:
         check_arguments(self)
+
+    def with_limits(self, **limits: Any) -> Minimizer:
+        """The method with limits that a search was given; an error where it has none such or another value."""
+        usual: dict[str, Any] = {f.name: f.default for f in fields(self)} if is_dataclass(self) else {}
+        changes = {}
+        for limit, value in limits.items():
+            name = self.limits.get(limit, "")
+            if name not in usual:
+                own = ", ".join(usual) or "none that a search can set"
+                raise ValueError(
+                    f"method {self.name!r} has no {limit}, so {limit}={value!r} of the search cannot reach it; leave "
+                    f"it out and set the method's own options ({own})"
+                )
+            if getattr(self, name) not in (usual[name], value):
+                raise ValueError(
+                    f"the search has {limit}={value!r} and the method object {name}={getattr(self, name)!r}; give it "
+                    "in one of the two places"
+                )
+            changes[name] = value
+        return replace(self, **changes) if changes else self  # type: ignore[type-var]
 
     def feasible(self, space: Space, theta: np.ndarray) -> np.ndarray:
         """The point near ``theta`` that the method may start from: within the bounds."""

@@ -66,6 +66,8 @@ class ConstrainedGrid(Minimizer):
     name = "constrained_grid"
     needs_gradient = False
     uses_start = False
+    restarts = False
+    limits: ClassVar[Mapping[str, str]] = {}
 
     def admits(self, space: Space, theta: np.ndarray) -> bool:
         """Whether at most ``max_features`` boxes are open."""

@@ -42,6 +42,8 @@ class Grid(Minimizer):
     name = "grid"
     needs_gradient = False
     uses_start = False
+    restarts = False
+    limits: ClassVar[Mapping[str, str]] = {}
 
     def axes(self, space) -> list[np.ndarray]:
         """The values of every entry of ``theta``."""
@@ -111,6 +113,8 @@ class Random(Minimizer):
     }
     name = "random"
     needs_gradient = False
+    restarts = False
+    limits: ClassVar[Mapping[str, str]] = {"max_iter": "n_iter"}
 
     def iterate(self, trace: Trace, theta: np.ndarray) -> Status:
         """Evaluate ``theta`` and then ``n_iter - 1`` random points."""

@@ -88,6 +88,7 @@ class Bfgs(Minimizer):
         "max_iter": integer(),
     }
     name = "bfgs"
+    limits: ClassVar[Mapping[str, str]] = {"tol": "tol1", "max_iter": "max_iter"}
     messages: ClassVar[Mapping[Status, str]] = {
         Status.CONVERGED: "The stopping rule of ImpGrad holds: a small decrease or a small hypergradient."
     }

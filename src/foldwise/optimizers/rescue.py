@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
-from typing import ClassVar
+from dataclasses import dataclass, field, replace
+from typing import Any, ClassVar
 
 import numpy as np
 
@@ -63,6 +63,10 @@ class Rescued(Minimizer):
         super().__post_init__()
         for field_name in ("plays_stages", "uses_start"):  # what the method is, this is
             object.__setattr__(self, field_name, getattr(self.method, field_name))
+
+    def with_limits(self, **limits: Any) -> Rescued:
+        """The limits are those of the method."""
+        return replace(self, method=self.method.with_limits(**limits))
 
     def feasible(self, space, theta: np.ndarray) -> np.ndarray:
         """The point near ``theta`` that both may start from."""

@@ -13,7 +13,7 @@ NEARLY = 1.01
 """The stronger start of several penalties has an error that is larger by at most this factor than the lowest."""
 
 
-def default_starts(bilevel: Bilevel) -> list[np.ndarray]:
+def default_starts(bilevel: Bilevel, count: int | None = None) -> list[np.ndarray]:
     """Points worth a look: the least-squares optimum with a closed tube and, if the tube is tuned, with two open ones.
 
     Several penalties also start where they are stronger: where they are weak none of them matters, the gradient in
@@ -21,6 +21,7 @@ def default_starts(bilevel: Bilevel) -> list[np.ndarray]:
 
     The strength of regularisation is found by least squares on all folds (see :mod:`foldwise.problems.ridge`);
     entries that share it move together. A wider tube leaves fewer rows to learn from, so the loss weighs more there.
+    ``count`` limits how many points are worked out: with boxes each costs a solution of the training problems.
     """
     space = bilevel.space
     strength, tube = _directions(bilevel)
@@ -50,10 +51,10 @@ def default_starts(bilevel: Bilevel) -> list[np.ndarray]:
     elif not np.array_equal(second, base):
         starts.append(second)
     if not boxes:
-        return starts
+        return starts[:count]
     # A box regularises too: with it, a start where the penalty does little is worth a look.
     starts.insert(1, space.clip(starts[0] + np.log(10.0) * strength))
-    return [_tightened(bilevel, theta, boxes) for theta in starts]
+    return [_tightened(bilevel, theta, boxes) for theta in starts[:count]]
 
 
 def _boxes(bilevel: Bilevel) -> list:

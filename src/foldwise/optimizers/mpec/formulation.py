@@ -24,7 +24,7 @@ import numpy as np
 
 from foldwise.optimizers.mpec.mpcc import Builder, Mpcc
 
-__all__ = ["CRITERIA", "FORMS", "Choice", "Description", "Formulation", "Solution", "Task", "check_n_max"]
+__all__ = ["CRITERIA", "FORMS", "Choice", "Description", "Formulation", "Solution", "Task"]
 
 LOSSES = ("hinge", "epsilon_insensitive")
 CRITERIA = ("absolute", "hinge", "misclassification")
@@ -32,12 +32,6 @@ FORMS = ("lambda", "C")
 PARKED = 1e-9
 """Margin of a validation row up to which it counts as misclassified: on the hyperplane the count would be a matter of
 rounding, and that is where the program likes to put rows."""
-
-
-def check_n_max(most: Any) -> None:
-    """A number of features is whole and at least 1."""
-    if isinstance(most, bool) or not isinstance(most, (int, np.integer)) or most < 1:
-        raise ValueError(f"n_max must be a whole number of features, at least 1; got {most!r}")
 
 
 @dataclass(eq=False)
@@ -127,7 +121,6 @@ class Description:
         if self.n_max is not None and (self.box is None or self.box_lower is not None):
             raise ValueError("n_max counts the features of a symmetric box; give box=(lower, upper) alone")
         if self.n_max is not None and self.box is not None:
-            check_n_max(self.n_max)
             if (open_always := int(np.sum(self.box[0] > 0))) > self.n_max:
                 raise ValueError(
                     f"n_max={self.n_max} cannot be kept: the lower bounds of {open_always} boxes are above 0; let "

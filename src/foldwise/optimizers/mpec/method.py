@@ -12,7 +12,7 @@ import numpy as np
 from foldwise.arguments import FLAG, NONE, Table, integer, number, one_of
 from foldwise.bilevel import Bilevel
 from foldwise.optimizers.base import Minimizer, Trace
-from foldwise.optimizers.mpec.formulation import Choice, Description, Task, check_n_max
+from foldwise.optimizers.mpec.formulation import Choice, Description, Task
 from foldwise.optimizers.mpec.inner import Evaluator
 from foldwise.optimizers.mpec.kernel import KernelAnswer, KernelChoice, KernelDescription, solve_kernel_mpec
 from foldwise.optimizers.mpec.solve import Answer, Stage, solve_mpec, solve_slams
@@ -264,6 +264,7 @@ class _OneProgram(Minimizer):
 
     needs_gradient = False
     finds_own_start = True
+    limits: ClassVar[Mapping[str, str]] = {"tol": "tol", "max_iter": "max_iter", "n_starts": "n_starts"}
     messages: ClassVar[Mapping[Status, str]] = {
         Status.CONVERGED: "The program of all folds is solved to its tolerance; details holds its certificate.",
         Status.STALLED: "The program of all folds is not solved to its tolerance; this is the best point seen.",
@@ -271,10 +272,6 @@ class _OneProgram(Minimizer):
     max_pairs: int
     n_max: int | None
     from_start: bool
-
-    def __post_init__(self) -> None:
-        if self.n_max is not None:
-            check_n_max(self.n_max)
 
     def feasible(self, space: Space, theta: np.ndarray) -> np.ndarray:
         """The point near ``theta`` within the bounds where at most ``n_max`` boxes, the largest, are not zero."""
@@ -380,7 +377,7 @@ class Mpec(_OneProgram):
         "chain": FLAG,
         "n_starts": integer() | NONE,
         "max_iter": integer(),
-        "n_max": integer(0) | NONE,
+        "n_max": integer() | NONE,
         "from_start": FLAG,
         "max_pairs": integer(),
     }
@@ -465,7 +462,7 @@ class Slams(_OneProgram):
         "n_starts": integer(),
         "max_iter": integer(),
         "patience": integer(),
-        "n_max": integer(0) | NONE,
+        "n_max": integer() | NONE,
         "from_start": FLAG,
         "max_pairs": integer(),
     }
