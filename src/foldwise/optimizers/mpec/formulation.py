@@ -120,12 +120,12 @@ class Description:
             raise ValueError("a symmetric box must not be negative; give box_lower for a two-sided one")
         if self.n_max is not None and (self.box is None or self.box_lower is not None):
             raise ValueError("n_max counts the features of a symmetric box; give box=(lower, upper) alone")
-        if self.n_max is not None and self.box is not None:
-            if (open_always := int(np.sum(self.box[0] > 0))) > self.n_max:
-                raise ValueError(
-                    f"n_max={self.n_max} cannot be kept: the lower bounds of {open_always} boxes are above 0; let "
-                    "the box begin at 0, such as Lin(0, 2, per='feature')"
-                )
+        open_always = 0 if self.box is None else int(np.sum(self.box[0] > 0))
+        if self.n_max is not None and open_always > self.n_max:
+            raise ValueError(
+                f"n_max={self.n_max} cannot be kept: the lower bounds of {open_always} boxes are above 0; let the box "
+                "begin at 0, such as Lin(0, 2, per='feature')"
+            )
         for task in self.tasks:
             if task.weight is None:
                 task.weight = np.ones(len(task.y))
