@@ -155,9 +155,16 @@ def build_program(
     tunable = tunable.named(feature_names)
     build = lambda d: replace(tunable.build(classes, d), criterion_weight=criterion_weight)  # noqa: E731
     how = tunable.standardize()
+    spec = _spec(tunable, spec)
+    tunable.rehearse(spec, classes, how is None and sp.issparse(X))
     probe = build(_width(X))
     kernel = isinstance(probe, KernelModel)
     semiparametric = isinstance(probe, SemiparametricModel)
+    if kernel and probe.kernel.precomputed and how is not None:
+        raise ValueError(
+            "a precomputed kernel has rows and columns of the same samples, which earlier steps of a pipeline would "
+            "transform apart; compute the matrix of transformed rows, or use a kernel of the features"
+        )
     if isinstance(probe, SemiparametricModel):
         rows = probe.with_basis(rows)
     if isinstance(how, tuple) and (kernel or sp.issparse(X) or (how[0] and not probe.fit_intercept)):
@@ -171,7 +178,10 @@ def build_program(
     model = build(d) if d != _width(X) else probe
     if isinstance(model, SemiparametricModel):
         model = replace(model, names=frames)
-    dimensions = _dimensions(tunable, model, first, rows, splits, how, spec)
+    dimensions = _dimensions(model, first, rows, splits, how, spec)
+    alone = kernel and folds is None and not model.shares(dimensions)
+    if alone:
+        folds = [(X, rows, split) for split in splits]
     names = (
         feature_names
         if feature_names is not None and len(feature_names) == d
@@ -180,7 +190,9 @@ def build_program(
 
     marks = _landmarks(model, X, folds, low_rank) if kernel else None
     n = len(rows.Y[0])
-    index = [np.arange(n)] if folds is None else [np.concatenate(split) for split in splits]
+    index = [np.arange(n)] * (len(splits) if alone else 1)
+    if how == "general":
+        index = [np.concatenate(split) for split in splits]
 
     def bilevel(
         dims: Mapping[str, Dimension], marks: list | None, model=model, like=None, tol: float = 1e-7
@@ -220,7 +232,9 @@ def build_program(
                     tunable, X, rows, chosen, few, how, names, narrow, criterion, smoothed or model
                 )
 
-            parts = [chosen] if folds is None else [chosen[np.concatenate(split)] for split in few]
+            parts = [chosen] * (len(few) if alone else 1)
+            if how == "general":
+                parts = [chosen[np.concatenate(split)] for split in few]
             # A first solution is dear where C is large.
             strength = [n for n in narrow if model.roles[n].kind == "log_c" and n != "class_weight"]
             easy = (strength[0], model.roles[strength[0]].sign) if strength else None
@@ -271,7 +285,11 @@ def _sample_program(
 ) -> Bilevel:
     """The program of a few rows and folds."""
     part, own = _safe_indexing(X, chosen), rows.take(chosen)
-    folds = _transform(tunable, part, own, splits)[0] if how == "general" else None
+    folds = None
+    if how == "general":
+        folds = _transform(tunable, part, own, splits)[0]
+    elif not model.shares(dimensions):
+        folds = [(part, own, split) for split in splits]
     space = make_space(dimensions, own, names, _labels(model, len(names), names))
     problems = _kernel_problems(model, part, own, splits, folds, space, dimensions, None)
     return Bilevel(problems, criterion, space, kernel_solver(model.loss, ROUGH, 100))
@@ -315,10 +333,17 @@ def _kernel_problems(model: KernelModel, X, rows, splits, folds, space, dimensio
     K = len(rows.Y)
     targets = K * (K - 1) // 2 if model.multiclass == "ovo" and K > 1 else K
     options = {"dimensions": dimensions, "n_total": len(splits) * targets}
-    return [
-        assemble_kernel(model, part, part_rows, [split], space, landmarks=mark, like=other, **options)
-        for (part, part_rows, split), mark, other in zip(folds, marks, like, strict=True)
-    ]
+    same = len(folds) if all(part is X for part, _, _ in folds) else 1
+    out: list = []
+    for (part, part_rows, split), mark, other in zip(folds, marks, like, strict=True):
+        own = model.fitted(part[split[0]])
+        other = out[0] if out and same > 1 else other
+        out.append(
+            assemble_kernel(
+                own, part, part_rows, [split], space, landmarks=mark, like=other, n_alike=same, **options
+            )
+        )
+    return out
 
 
 LOW_RANK_ROWS = 1_500
@@ -362,14 +387,18 @@ def _landmarks(model: KernelModel, X: Any, folds: list | None, low_rank: bool | 
     return out
 
 
-def _dimensions(tunable, model, X, rows, splits, how, user) -> dict[str, Dimension]:
-    """The user's dimensions, with bounds from the data where none were given."""
+def _spec(tunable: Tunable, user: Any) -> dict[str, Any]:
+    """What the user says about every tuned hyper-parameter, by its bare name; None where nothing."""
     if user is None:
-        spec: dict[str, Any] = dict.fromkeys(tunable.default)
-    else:
-        spec = tunable.check_names(user if isinstance(user, Mapping) else dict.fromkeys(user))
+        return dict.fromkeys(tunable.default)
+    spec = tunable.check_names(user if isinstance(user, Mapping) else dict.fromkeys(user))
     if not spec:
         raise ValueError("the space is empty; name at least one hyper-parameter, or leave space=None")
+    return spec
+
+
+def _dimensions(model, X, rows, splits, how, spec: Mapping[str, Any]) -> dict[str, Dimension]:
+    """The user's dimensions, with bounds from the data where none were given."""
     kernel = isinstance(model, KernelModel)
     second, spread = _moments(X, rows, splits, isinstance(how, tuple) and how[1], model.fit_intercept)
     mass = training_mass(rows, splits)

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from numbers import Real
 from typing import Any
 
 import numpy as np
+import scipy.sparse as sp
 from sklearn.kernel_ridge import KernelRidge
 from sklearn.svm import SVC, SVR
 
@@ -104,20 +106,44 @@ def _ours(task: str) -> Callable[[Any, str, Any], Tunable]:
     return build
 
 
-def _sk_kernel(last) -> Kernel:
+def scale_width(X: Any) -> float:
+    """scikit-learn's ``gamma="scale"`` for these training rows: ``1 / (d var X)``, or 1 where ``X`` is constant."""
+    if sp.issparse(X):
+        variance = float(X.multiply(X).mean() - X.mean() ** 2)
+    else:
+        variance = float(np.asarray(X, float).var())
+    return 1.0 / (X.shape[1] * variance) if variance != 0 else 1.0
+
+
+def _sk_gamma(last, d: int) -> float:
+    """The ``gamma`` of scikit-learn's machine on ``d`` columns; 1 where it is "scale", of which each fold has its own.
+
+    What scikit-learn would refuse is not looked at: it does so in the rehearsal, unless ``gamma`` is tuned.
+    """
+    if isinstance(last.gamma, Real):
+        return float(last.gamma)
+    return 1.0 if isinstance(last.gamma, str) and last.gamma != "auto" else 1.0 / d
+
+
+def _sk_kernel(last, gamma: float = 1.0) -> Kernel:
     """Our kernel for scikit-learn's names."""
-    gamma = last.gamma if isinstance(last.gamma, (int, float)) else 1.0
+    if callable(last.kernel):
+        raise ValueError(
+            f"{type(last).__name__} with a callable as kernel cannot be tuned; use 'rbf', 'linear', 'poly', "
+            "'precomputed' with its matrix, or foldwise.KernelSVC or KernelSVR with a Kernel of your own"
+        )
     if last.kernel == "rbf":
         return RBF(gamma)
     if last.kernel == "linear":
         return Linear()
     if last.kernel in ("poly", "polynomial"):
-        return Polynomial(last.degree, gamma, last.coef0)
+        whole = isinstance(last.degree, Real) and float(last.degree).is_integer()
+        return Polynomial(int(last.degree) if whole else last.degree, gamma, last.coef0)
     if last.kernel == "precomputed":
         return Precomputed()
     raise ValueError(
         f"{type(last).__name__}(kernel={last.kernel!r}) cannot be tuned; use kernel 'rbf', 'linear', 'poly' or "
-        "'precomputed', or foldwise.KernelSVC with a Kernel object"
+        "'precomputed', or foldwise.KernelSVC or KernelSVR with a Kernel object"
     )
 
 
@@ -129,12 +155,15 @@ def _sk_machine(
     # coef0 is 0 by default, off a log scale; it is tuned only when asked for.
     default = (*roles, *(name for name in own if name != "coef0"))
 
+    scaled = "gamma" in own and isinstance(last.gamma, str) and last.gamma == "scale"
+
     def build(classes, d):
         weights = encode_class_weight(options.get("class_weight"), classes) if classes is not None else None
-        fixed = kernel.parameters(d)
+        given = _sk_kernel(last, _sk_gamma(last, d)) if "gamma" in own else kernel
+        fixed = given.parameters(d)
         return KernelModel(
             loss,
-            kernel,
+            given,
             {**roles, **own},
             {**values, **fixed},
             {name: name for name in own},
@@ -142,6 +171,7 @@ def _sk_machine(
             weights,
             multiclass="ovo",
             balances=balances(last),
+            by_fold={"gamma": scale_width} if scaled else {},
         )
 
     power = {c_name: -1.0 if c_name == "C" else 1.0}

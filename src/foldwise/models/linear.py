@@ -150,6 +150,12 @@ def _sk_logistic(last, prefix, steps) -> Tunable:
         raise ValueError(
             f"LogisticRegression(penalty={penalty!r}, l1_ratio={ratio!r}) cannot be tuned; it needs the l2 penalty"
         )
+    joint = getattr(last, "multi_class", "deprecated")
+    if joint not in ("deprecated", "auto", "ovr"):
+        raise ValueError(
+            f"LogisticRegression(multi_class={joint!r}) cannot be tuned: it penalises two classes twice; leave "
+            "multi_class out"
+        )
     roles = {"C": Role("log_c")}
 
     def build(classes, d):

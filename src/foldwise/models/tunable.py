@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+import warnings
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
+import scipy.sparse as sp
 from sklearn.base import BaseEstimator, clone
 from sklearn.pipeline import Pipeline
 from sklearn.preprocessing import StandardScaler
@@ -14,6 +16,9 @@ from sklearn.preprocessing import StandardScaler
 from foldwise.losses import USUAL_CRITERIA, Loss, ModifiedHuber
 
 __all__ = ["Tunable"]
+
+REHEARSED = 8
+"""Classes of a rehearsal, at most."""
 
 
 @dataclass(eq=False)
@@ -66,6 +71,37 @@ class Tunable:
             return self
         machine: Any = clone(self.estimator).set_params(kernel=self.kernel.resolved(list(names)))
         return replace(self, build=machine._model)
+
+    def rehearse(self, tuned: Collection[str], classes: np.ndarray | None, sparse: bool) -> None:
+        """Fit scikit-learn's machine to a handful of rows, so that it refuses its settings now and not after a search.
+
+        Tuned values are 1 here; the settings checked are the ones that a search leaves as they are.
+        """
+        if type(self.estimator).__module__.startswith("foldwise"):
+            return  # ours are checked when their training problems are made
+        machine: Any = clone(self.estimator)
+        quiet = {"random_state": 0, "n_jobs": None, "verbose": False}
+        own = machine.get_params(deep=False)
+        machine.set_params(**{name: value for name, value in quiet.items() if name in own})
+        machine.set_params(**dict.fromkeys(tuned, 1.0))
+        y = np.arange(4.0)
+        if classes is not None:
+            few = classes[:REHEARSED]
+            y = np.repeat(few, 2)
+            if isinstance(own.get("class_weight"), dict):
+                weights = {label: w for label, w in own["class_weight"].items() if label in few.tolist()}
+                machine.set_params(class_weight=weights)
+        X = np.eye(len(y))
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            try:
+                machine.fit(sp.csr_matrix(X) if sparse else X, y)
+            except Exception as error:
+                kind, reason = "sparse" if sparse else "dense", str(error).strip().rstrip(".")
+                raise ValueError(
+                    f"scikit-learn's {type(machine).__name__} cannot be fitted to {kind} rows with these settings: "
+                    f"{reason or type(error).__name__}. Change them in the estimator before the search"
+                ) from error
 
     def check_names(self, space: Mapping[str, Any]) -> dict[str, Any]:
         """The space with the prefix taken off; an unknown name is an error that lists the valid ones."""

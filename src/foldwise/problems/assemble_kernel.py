@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from itertools import combinations
 from typing import Any
 
@@ -40,6 +40,8 @@ class KernelModel:
         Bytes that kernel matrices may take.
     precision : {"double", "single"}
         How distances and kernel matrices are kept.
+    by_fold : mapping from hyper-parameter name to callable(X) -> float
+        Values that follow from a fold's training rows, unless they are tuned.
     """
 
     loss: Loss
@@ -55,6 +57,17 @@ class KernelModel:
     criterion_weight: Any = "auto"
     memory_limit: float = 8e9
     precision: str = "double"
+    by_fold: Mapping[str, Callable[[Any], float]] = field(default_factory=dict)
+
+    def shares(self, tuned: Collection[str]) -> bool:
+        """Whether all folds have the same kernel where these hyper-parameters are tuned."""
+        return set(self.by_fold) <= set(tuned)
+
+    def fitted(self, X: Any) -> KernelModel:
+        """With the values that follow from these training rows."""
+        if not self.by_fold:
+            return self
+        return replace(self, values={**self.values, **{name: f(X) for name, f in self.by_fold.items()}})
 
     def is_width(self, name: str) -> bool:
         """Whether a hyper-parameter makes the kernel narrower as it grows."""
@@ -127,19 +140,21 @@ def assemble_kernel(
     n_total: int | None = None,
     landmarks: np.ndarray | None = None,
     like: KernelProblem | None = None,
+    n_alike: int = 1,
 ) -> KernelProblem:
     """The training problems of all splits (times classes or pairs of classes) on one kernel matrix.
 
     With ``landmarks`` (row numbers) the kernel is seen through these rows: see :class:`LandmarkGram`. ``like`` is a
-    problem on the same rows, whose distances are shared when it stores them in the same order.
+    problem on the same rows, whose distances are shared when it stores them in the same order. ``n_alike`` problems are
+    to share the distances of this one; rows are then stored in an order that does not depend on the splits.
     """
     dimensions = {} if dimensions is None else dimensions
     n, d = X.shape
     if landmarks is None:
-        _check_memory(model, n)
+        _check_memory(model, n, n_alike)
     X = np.asarray(X.toarray() if hasattr(X, "toarray") else X, float)
     cells = make_cells(model, rows, dimensions, n)
-    folds = Folds.build(n, splits, cells.row) if splits else Folds.whole(n, cells.row)
+    folds = Folds.build(n, splits, cells.row, blocks=n_alike == 1) if splits else Folds.whole(n, cells.row)
     order = folds.order
     stored = rows.take(order)
     Y, present = stored.Y, None
@@ -206,8 +221,9 @@ def _pairs(model: KernelModel, X: np.ndarray) -> Any:
     return model.kernel.single_pairs(X)
 
 
-def _check_memory(model: KernelModel, n: int) -> None:
-    matrices = 2 + 2 * len(getattr(model.kernel, "kernels", ()))
+def _check_memory(model: KernelModel, n: int, n_alike: int = 1) -> None:
+    # Distances, and of every problem that shares them the kernel matrix.
+    matrices = 1 + n_alike + 2 * len(getattr(model.kernel, "kernels", ()))
     needed = (8.0 if model.precision == "double" else 4.0) * n * n * matrices
     if needed > model.memory_limit:
         raise ValueError(

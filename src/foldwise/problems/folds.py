@@ -54,14 +54,21 @@ class Folds:
 
     @classmethod
     def build(
-        cls, n: int, splits: Sequence[tuple[np.ndarray, np.ndarray]], cell: np.ndarray | None = None
+        cls,
+        n: int,
+        splits: Sequence[tuple[np.ndarray, np.ndarray]],
+        cell: np.ndarray | None = None,
+        blocks: bool = True,
     ) -> Folds:
-        """From ``(train, validation)`` pairs of row numbers, which may repeat rows and have rows in common."""
+        """From ``(train, validation)`` pairs of row numbers, which may repeat rows and have rows in common.
+
+        Without ``blocks`` the order of the rows depends on their cells alone.
+        """
         cell = np.zeros(n, dtype=int) if cell is None else np.asarray(cell, dtype=int)
         n_cells = int(cell.max()) + 1 if n else 1
         block = np.full(n, len(splits))
         validations = np.zeros(n, dtype=int)
-        partition = True
+        partition = blocks
         for t, (train, validation) in enumerate(splits):
             block[validation] = t
             used = np.bincount(validation, minlength=n)
