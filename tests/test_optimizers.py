@@ -13,7 +13,7 @@ from scipy.optimize import minimize as scipy_minimize
 from foldwise.losses import Logistic, Misclassification, Squared, SquaredEpsilonInsensitive, SquaredHinge
 from foldwise.optimizers import METHODS, Bfgs, Grid, LBfgsB, Random, Rprop, TrustRegionNewton
 from foldwise.optimizers.base import Minimizer, run
-from foldwise.optimizers.newton import box_qp
+from foldwise.optimizers.quadratic import box_qp
 from foldwise.optimizers.rescue import Rescued
 from foldwise.optimizers.starts import default_starts
 from foldwise.result import MESSAGES, Status, merge

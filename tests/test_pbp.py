@@ -606,7 +606,9 @@ def test_a_method_that_is_stuck_is_rescued():
     result = run(Rescued(Stuck()), bilevel, theta)
     assert result.details["rescued_from"] == result.objective_start
     assert result.objective < 0.999 * result.objective_start
-    assert result.status is Status.STALLED
+    # The method says that it is stuck; where it stands, the numbers say otherwise.
+    assert result.promised_decrease <= result.tolerances["promised_decrease"]
+    assert result.status is Status.CONVERGED
     newton = run(TrustRegionNewton(), bilevel, theta)
     both = run(Rescued(TrustRegionNewton(), always=True), bilevel, theta)
     assert both.objective <= newton.objective

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import json
 import math
+from dataclasses import dataclass
 
 import numpy as np
 import pytest
 
-from foldwise.losses import Logistic, Squared, SquaredEpsilonInsensitive
-from foldwise.optimizers import Grid, TrustRegionNewton
-from foldwise.result import MESSAGES, Record, Result, Status
+from foldwise.losses import Hinge, Logistic, Squared, SquaredEpsilonInsensitive
+from foldwise.optimizers import Grid, LBfgsB, Rprop, TrustRegionNewton
+from foldwise.result import KINKED_TOL, KKT_TOL, MESSAGES, SMOOTH_TOL, Record, Result, Status, judged
 from foldwise.space import Lin, Log
 from foldwise.testing import small_bilevel
 
@@ -176,3 +177,99 @@ def test_what_one_method_alone_knows_is_kept_and_shown():
     assert Result.from_json(result.to_json()) == result
     assert "newton: claimed 1.25; ending optimal" in result.summary()
     assert "newton: \n" not in example().summary()
+
+
+LIMITS = {"promised_decrease": 1e-3, "kkt": 1e-5}
+
+
+@pytest.mark.parametrize(
+    ("said", "promised", "kkt", "status"),
+    [
+        (Status.CONVERGED, 1e-4, 1e-9, Status.CONVERGED),
+        (Status.CONVERGED, 0.3, 1e-9, Status.STALLED),
+        (Status.CONVERGED, None, 1e-9, Status.STALLED),
+        (Status.CONVERGED, math.nan, 1e-9, Status.STALLED),
+        (Status.CONVERGED, 1e-4, 1.1, Status.UNSOLVED),
+        (Status.CONVERGED, 1e-4, math.nan, Status.UNSOLVED),
+        (Status.STALLED, 1e-4, 1e-9, Status.CONVERGED),
+        (Status.STALLED, 0.3, 1e-9, Status.STALLED),
+        (Status.STALLED, 1e-4, 1.1, Status.UNSOLVED),
+        (Status.EXHAUSTED, 0.3, 1e-9, Status.EXHAUSTED),
+        (Status.TIME_LIMIT, 1e-4, 1.1, Status.TIME_LIMIT),
+    ],
+)
+def test_a_status_follows_from_the_numbers_of_the_result(said, promised, kkt, status):
+    message = "My rule holds."
+    result = judged(
+        example(
+            status=said,
+            message=message,
+            promised_decrease=promised,
+            kkt=[1e-12, kkt],
+            tolerances=LIMITS,
+            warnings=[],
+        )
+    )
+    assert result.status is status
+    assert bool(result.warnings) == (not kkt <= 1e-5 or status is Status.STALLED)
+    if status is Status.STALLED and promised:
+        assert result.message.startswith(message)
+        assert "at most 0.1%" in result.message
+    assert judged(result).status is status
+
+
+class Boaster(Grid):
+    """Evaluates one point and calls it a minimum."""
+
+    name = "boaster"
+    needs_gradient = True
+
+    def iterate(self, trace, theta):
+        trace.evaluate(theta, order=1)
+        return Status.CONVERGED
+
+
+def test_a_method_cannot_call_a_slope_a_minimum():
+    bilevel, theta = small_bilevel(Squared(), Squared(), {"C": Log(1e-6, 1e6)})
+    result = Boaster().minimize(bilevel, theta - 4.0)
+    # By differences over a tenth of an e-fold.
+    best = min(bilevel.evaluate(theta - 4.0 + step).objective for step in (-0.1, 0.1))
+    assert 1 - best / result.objective > 1.5 * SMOOTH_TOL
+    assert result.promised_decrease == pytest.approx(1 - best / result.objective, rel=0.2)
+    assert result.status is Status.STALLED
+    assert result.tolerances == {"promised_decrease": SMOOTH_TOL, "kkt": KKT_TOL}
+    newton = TrustRegionNewton().minimize(bilevel, theta)
+    assert newton.status is Status.CONVERGED
+    loose = TrustRegionNewton(tol=0.1).minimize(bilevel, theta)
+    assert loose.tolerances["promised_decrease"] == 1.0
+    hinge, at = small_bilevel(Hinge(), Hinge())
+    assert Boaster().minimize(hinge, at).tolerances["promised_decrease"] == KINKED_TOL
+
+
+@dataclass(frozen=True)
+class Overflowing(Squared):
+    """The squared error, infinite where decisions spread too much."""
+
+    limit: float = 0.0
+
+    def value(self, z, y):
+        return np.where(np.abs(z).max(initial=0.0) > self.limit, np.inf, super().value(z, y))
+
+
+@pytest.mark.parametrize("method", [Grid(points=4), TrustRegionNewton(), LBfgsB(), Rprop()], ids=str)
+def test_an_error_that_is_not_finite_is_never_selected(method):
+    plain, theta = small_bilevel(Squared(), Squared(), {"C": Log(1e-9, 1e6)})
+    reach = max(np.abs(point.Z).max() for point in plain.evaluate(plain.space.lower).points)
+    bilevel, theta = small_bilevel(Squared(), Overflowing(limit=1.01 * reach), {"C": Log(1e-9, 1e6)})
+    if isinstance(method, Grid):
+        result = method.minimize(bilevel, theta)
+        assert math.isfinite(result.objective)
+        assert any(not math.isfinite(record.objective) for record in result.history)
+    else:
+        with pytest.raises(ValueError, match="not finite at the first point; scale the features"):
+            method.minimize(bilevel, theta)
+    low = bilevel.space.lower
+    assert math.isfinite(method.minimize(bilevel, low).objective)
+    everywhere, theta = small_bilevel(Squared(), Overflowing(limit=-1.0))
+    with pytest.raises(ValueError, match="not finite"):
+        method.minimize(everywhere, theta)

@@ -11,6 +11,7 @@ import scipy.sparse as sp
 from sklearn.base import clone, is_classifier
 from sklearn.datasets import load_iris
 from sklearn.decomposition import PCA
+from sklearn.exceptions import ConvergenceWarning
 from sklearn.kernel_ridge import KernelRidge
 from sklearn.metrics.pairwise import rbf_kernel
 from sklearn.model_selection import check_cv
@@ -507,3 +508,16 @@ LINEAR_TWICE = Sum([Linear(), Linear()], columns=[[0, 1], [2, 3]])
 def test_the_default_criterion(estimator, criterion):
     X, y = classification()
     assert BilevelSearchCV(estimator, ["C"], cv=3).fit(X, y).criterion_ == criterion
+
+
+@pytest.mark.parametrize("method", ["newton", "grid"])
+def test_a_training_problem_that_is_not_solved_is_named(method):
+    rng = np.random.default_rng(0)
+    X = 1e6 * rng.normal(size=(60, 3))
+    y = 1e-6 * X[:, 0] + 0.1 * rng.normal(size=60)
+    search = BilevelSearchCV(KernelSVR(Polynomial(3)), {"C": (1e-3, 1e3)}, cv=3, method=method, refit=False)
+    with pytest.warns(ConvergenceWarning, match="KKT residual is .*above 1e-05. Scale the features"):
+        result = search.fit(X, y).result_
+    assert max(result.kkt) > result.tolerances["kkt"]
+    assert result.status.value == ("exhausted" if method == "grid" else "unsolved training problem")
+    assert any("not solved" in text for text in result.warnings)

@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-__all__ = ["Record", "Result", "Status", "merge"]
+__all__ = ["Record", "Result", "Status", "judged", "merge"]
 
 
 SCHEMA = "foldwise-result-1"
@@ -21,6 +21,7 @@ class Status(StrEnum):
 
     CONVERGED = "converged"
     STALLED = "stalled"
+    UNSOLVED = "unsolved training problem"
     EXHAUSTED = "exhausted"
     MAX_ITER = "iteration limit"
     TIME_LIMIT = "time limit"
@@ -29,14 +30,24 @@ class Status(StrEnum):
 
 
 MESSAGES = {
-    Status.CONVERGED: "The hypergradient test is satisfied: a local minimum of the cross-validation error.",
+    Status.CONVERGED: "No small step promises a lower error: a local minimum of the cross-validation error.",
     Status.STALLED: "No further decrease was found, although the hypergradient is not small; often a kink.",
+    Status.UNSOLVED: "A training problem at the selected point is not solved, so its error is not to be relied on.",
     Status.EXHAUSTED: "Every point of the plan was evaluated.",
     Status.MAX_ITER: "The iteration limit was reached; raise max_iter for a better point.",
     Status.TIME_LIMIT: "The time limit was reached; this is the best point so far.",
     Status.STOPPED: "A callback asked to stop; this is the best point so far.",
     Status.INTERRUPTED: "Interrupted from the keyboard; this is the best point so far.",
 }
+
+SMOOTH_TOL, KINKED_TOL = 1e-3, 1e-2
+"""Largest promised decrease at a point that is called converged: of a smooth machine and criterion, and with kinks.
+
+Ten times the accuracy of the objective to which the default method works on kernel machines of either kind. A method
+that was asked for less accuracy is judged by ten times that.
+"""
+KKT_TOL = 1e-5
+"""Largest relative KKT residual of a training problem that is called solved; the solvers end at 1e-7 or below."""
 
 CUT_SHORT = (Status.INTERRUPTED, Status.TIME_LIMIT, Status.STOPPED)
 """Endings that say nothing about the point: the search would have gone on."""
@@ -74,6 +85,10 @@ class Result:
     status, message : how the search ended
     kkt : relative KKT residual of every inner solution, recomputed from the rows
     gradient_norm : norm of the hypergradient projected on the bounds
+    promised_decrease : share of the objective that a step of a tenth of a natural unit (one e-fold on a log scale, a
+        quarter of the range on a linear one) would gain, by the method's last knowledge of the point; None without
+        gradients
+    tolerances : what "converged" means: the largest ``promised_decrease`` and the largest entry of ``kkt``
     at_bound : entries that sit at a bound
     n_kinks : training rows within ``1e-9`` of a kink of the loss, over all inner solutions
     history : one record per evaluation
@@ -93,6 +108,8 @@ class Result:
     history: list[Record] = field(default_factory=list)
     kkt: list[float] = field(default_factory=list)
     gradient_norm: float | None = None
+    promised_decrease: float | None = None
+    tolerances: dict[str, float] = field(default_factory=dict)
     at_bound: dict[str, str] = field(default_factory=dict)
     n_kinks: int = 0
     n_evaluations: int = 0
@@ -142,6 +159,12 @@ class Result:
         lines.append(
             f"hypergradient norm {norm}; largest KKT residual {kkt:.1g}; samples at a kink {self.n_kinks}"
         )
+        if self.promised_decrease is not None and self.tolerances:
+            limit, share = self.tolerances["promised_decrease"], self.promised_decrease
+            shown = "under 0.001" if share < 1e-5 else f"{100 * share:.2g}"
+            lines.append(
+                f"a small step promises {shown}% less error; converged means at most {100 * limit:.2g}%"
+            )
         if self.approximation:
             rank, bound = self.approximation["landmarks"], self.approximation["bound"]
             lines.append(f"kernel through {rank} landmarks; decisions change by at most {bound:.1g}")
@@ -165,6 +188,37 @@ class Result:
         words = "".join(f"<li>{escape(line)}</li>" for line in own)
         head = "<tr><th>hyper-parameter</th><th>selected</th></tr>"
         return f"<table>{head}{rows}</table><ul>{words}</ul>"
+
+
+def judged(result: Result) -> Result:
+    """The result with the status that its own numbers support: the one rule for all methods.
+
+    "converged" needs training problems that are solved and a promised decrease within tolerance, whatever a method's
+    own stopping rule says; where both hold, a search that found no further decrease is converged, not stalled.
+    """
+    limits, promised = result.tolerances, result.promised_decrease
+    worst = float(np.max(result.kkt, initial=0.0))
+    solved = worst <= limits["kkt"]
+    warnings = list(result.warnings)
+    if not solved:
+        warnings.append(
+            f"a training problem at the selected point is not solved: its KKT residual is {worst:.2g}, above "
+            f"{limits['kkt']:.2g}. Scale the features (StandardScaler), or narrow the bounds"
+        )
+    result = replace(result, warnings=warnings)
+    if result.status not in (Status.CONVERGED, Status.STALLED):
+        return result
+    if not solved:
+        return replace(result, status=Status.UNSOLVED, message=MESSAGES[Status.UNSOLVED])
+    if promised is not None and promised <= limits["promised_decrease"]:
+        own = result.message if result.status is Status.CONVERGED else MESSAGES[Status.CONVERGED]
+        return replace(result, status=Status.CONVERGED, message=own)
+    left = "is not known" if promised is None else f"is {100 * promised:.2g}% of the error"
+    message = (
+        f"{result.message} What a small step promises {left}; converged means at most "
+        f"{100 * limits['promised_decrease']:.2g}%. Start elsewhere, or compare with another method."
+    )
+    return replace(result, status=Status.STALLED, message=message, warnings=[*warnings, message])
 
 
 def merge(before: list[Result], results: list[Result]) -> Result:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 import time
+import warnings
 from collections.abc import Iterable, Mapping
 from contextlib import nullcontext
 from dataclasses import replace
@@ -12,7 +13,7 @@ from typing import Any, ClassVar
 import numpy as np
 from sklearn import config_context, get_config
 from sklearn.base import BaseEstimator, MetaEstimatorMixin, clone
-from sklearn.exceptions import NotFittedError
+from sklearn.exceptions import ConvergenceWarning, NotFittedError
 from sklearn.model_selection import check_cv
 from sklearn.utils import check_random_state, estimator_html_repr, get_tags, indexable
 from sklearn.utils.metaestimators import available_if
@@ -363,6 +364,8 @@ class BilevelSearchCV(CallbackSupportMixin, MetaEstimatorMixin, BaseEstimator):
             if journal is not None:
                 journal.close()
         self._publish(tunable, result, program.bilevel, classes, len(splits))
+        if not np.max(result.kkt, initial=0.0) <= result.tolerances["kkt"]:
+            warnings.warn("; ".join(result.warnings), ConvergenceWarning, stacklevel=3)
         if self.refit:
             linear = not isinstance(program.model, KernelModel)
             rescale = linear if isinstance(self.rescale, str) else self.rescale

@@ -12,10 +12,11 @@ import numpy as np
 
 from foldwise.arguments import Table, check_arguments
 from foldwise.bilevel import Bilevel, Evaluation
-from foldwise.result import MESSAGES, Record, Result, Status
+from foldwise.optimizers.quadratic import promised_decrease
+from foldwise.result import KINKED_TOL, KKT_TOL, MESSAGES, SMOOTH_TOL, Record, Result, Status, judged
 from foldwise.space import Space
 
-__all__ = ["Minimizer", "Optimizer", "StopSearch", "Trace", "natural_units", "run"]
+__all__ = ["Minimizer", "Optimizer", "StopSearch", "Trace", "run"]
 
 
 class StopSearch(Exception):
@@ -48,6 +49,10 @@ class Optimizer(Protocol):
         """What the ending means, in a sentence."""
         ...
 
+    def accuracy(self) -> float:
+        """The relative accuracy of the objective that was asked for; 0 where the method has no such tolerance."""
+        ...
+
     def minimize(self, bilevel: Bilevel, theta0: np.ndarray, *, callback=None) -> Result:
         """Run from ``theta0`` and return the best evaluated point with its certificate."""
         ...
@@ -59,7 +64,8 @@ class Trace:
     A method may evaluate points that it must not return; only those that it admits count as best, and before the first
     of them ``best`` is None.
 
-    What a method knows beyond its evaluations it writes into ``details``, as plain values; the result carries them.
+    What a method knows beyond its evaluations it writes into ``details``, as plain values; the result carries them. A
+    method that sees further than the gradient at a point (kinks around it) says with :meth:`vouch` what is left there.
 
     Parameters
     ----------
@@ -90,6 +96,7 @@ class Trace:
         self.best: Evaluation | None = None
         self._best_record: Record | None = None
         self.details: dict[str, Any] = {}
+        self._vouched: tuple[Evaluation, float] | None = None
         self.began = time.perf_counter() if began is None else began
         self.steps_before = bilevel.n_inner_steps
 
@@ -108,6 +115,10 @@ class Trace:
         if self.best is not None and order and np.array_equal(theta, self.best.theta):
             return self.differentiate(self.best, order, exact)
         evaluation = self.bilevel.evaluate(theta, warm)
+        if order and not np.isfinite(evaluation.objective):
+            if self.best is None:
+                raise ValueError(f"the cross-validation error is not finite at the first point; {REMEDY}")
+            raise StopSearch(Status.STALLED)
         if order:
             self.bilevel.differentiate(evaluation, order, exact)
         self.record(evaluation, note)
@@ -122,8 +133,10 @@ class Trace:
 
     def record(self, evaluation: Evaluation, note: str = "") -> None:
         """Remember an evaluation; stop the search when a limit is reached."""
+        value = evaluation.objective
         admissible = self.admits is None or self.admits(evaluation.theta)
-        better = admissible and (self.best is None or evaluation.objective < self.best.objective)
+        lower = self.best is None or (np.isfinite(value) and not self.best.objective <= value)
+        better = admissible and lower
         if better:
             self.best = evaluation
         norm = None
@@ -148,6 +161,24 @@ class Trace:
             raise StopSearch(Status.STOPPED)
         if self.deadline is not None and time.perf_counter() > self.deadline:
             raise StopSearch(Status.TIME_LIMIT)
+
+    def vouch(self, evaluation: Evaluation, promised: float) -> None:
+        """Say that, kinks around it included, a point promises this share of the objective within a tenth of a unit."""
+        self._vouched = evaluation, promised
+
+    def promised(self) -> float | None:
+        """What the best point promises: what a method vouches for if it is that point, else by its derivatives."""
+        assert self.best is not None
+        own = promised_decrease(self.bilevel, self.best)
+        if self._vouched is None:
+            return own
+        point, promised = self._vouched
+        same = point is self.best or np.array_equal(point.theta, self.best.theta)
+        return promised if same and (own is None or promised < own) else own
+
+
+REMEDY = "scale the features (StandardScaler), narrow the bounds, or start elsewhere (method_options={'start': ...})"
+"""What to do where a training problem has no finite answer."""
 
 
 def run(
@@ -195,6 +226,10 @@ def run(
         raise ValueError(
             f"method {optimizer.name!r} evaluated no point; its max_iter or points must be at least 1"
         )
+    if not np.isfinite(trace.best.objective):
+        raise ValueError(
+            f"the cross-validation error is not finite at any point that was evaluated; {REMEDY}"
+        )
     return _result(optimizer, trace, status)
 
 
@@ -210,12 +245,14 @@ def _result(optimizer: Optimizer, trace: Trace, status: Status) -> Result:
     best, bilevel = trace.best, trace.bilevel
     assert best is not None
     certificate = bilevel.certify(best)
+    kinked = bilevel.criterion.polyhedral or any(problem.loss.polyhedral for problem in bilevel.problems)
+    promised = max(KINKED_TOL if kinked else SMOOTH_TOL, 10.0 * optimizer.accuracy())
     warnings = []
     if not best.converged:
         warnings.append(
             "a training problem did not converge within its iteration limit; raise the solver's max_iter"
         )
-    return Result(
+    result = Result(
         theta=best.theta.tolist(),
         params=plain_params(bilevel.space.params(best.theta)),
         objective=best.objective,
@@ -230,14 +267,11 @@ def _result(optimizer: Optimizer, trace: Trace, status: Status) -> Result:
         elapsed=time.perf_counter() - trace.began,
         warnings=warnings,
         details=trace.details,
+        promised_decrease=trace.promised(),
+        tolerances={"promised_decrease": promised, "kkt": KKT_TOL},
         **certificate,
     )
-
-
-def natural_units(space: Space) -> np.ndarray:
-    """A fair step of every entry of ``theta``: one e-fold on a log scale, a quarter of the range on a linear one."""
-    unit = [np.full(b.size, 1.0) if b.scale == "log" else 0.25 * (b.upper - b.lower) for b in space.blocks]
-    return np.where((flat := np.concatenate([*unit, np.zeros(0)])) > 0, flat, 1.0)
+    return judged(result)
 
 
 def plain_params(params: dict[str, Any]) -> dict[str, Any]:
@@ -316,6 +350,10 @@ class Minimizer:
     def message(self, status: Status) -> str:
         """What the ending means, in a sentence."""
         return self.messages.get(status, MESSAGES[status])
+
+    def accuracy(self) -> float:
+        """The relative accuracy of the objective that was asked for; 0 where the method has no such tolerance."""
+        return float(getattr(self, "tol", 0.0)) if self.tol_by_model else 0.0
 
     def minimize(self, bilevel: Bilevel, theta0: np.ndarray, *, callback=None) -> Result:
         """Run from ``theta0`` and return the best evaluated point with its certificate."""

@@ -24,6 +24,7 @@ import scipy.sparse as sp
 from foldwise.arguments import Table, integer, number
 from foldwise.bilevel import Bilevel, Evaluation
 from foldwise.optimizers.base import Minimizer, Trace
+from foldwise.optimizers.quadratic import REACH, natural_units
 from foldwise.result import Status
 
 __all__ = ["Bundle"]
@@ -68,10 +69,7 @@ class Bundle(Minimizer):
     def iterate(self, trace: Trace, theta: np.ndarray) -> Status:
         """Run from ``theta``."""
         space = trace.space
-        unit = np.concatenate(
-            [np.full(b.size, 1.0) if b.scale == "log" else 0.25 * (b.upper - b.lower) for b in space.blocks]
-        )
-        unit = np.where(unit > 0, unit, 1.0)
+        unit = natural_units(space)
         radius, failures = self.radius, 0
         here = trace.evaluate(theta, order=2, note="start")
         cuts: list[tuple[np.ndarray, float, np.ndarray]] = []
@@ -84,7 +82,7 @@ class Bundle(Minimizer):
                 here, near, unit, np.maximum(low, -radius), np.minimum(high, radius)
             )
             if promised <= self.tol * radius * abs(here.objective) or radius < 1e-7:
-                return self._verdict(rows, here, near, unit, low, high)
+                return self._verdict(trace, rows, here, near, unit, low, high)
             # 2. Try it.
             there = trace.evaluate(here.theta + unit * step, warm=here)
             ratio = (here.objective - there.objective) / promised
@@ -107,10 +105,11 @@ class Bundle(Minimizer):
             cuts = cuts[-self.memory :]
         return Status.MAX_ITER
 
-    def _verdict(self, rows: _Rows, here: Evaluation, cuts, unit, low, high) -> Status:
-        """Converged when the gradients around leave no common descent; a small trust region alone is no reason."""
-        _, promised = rows.minimise(here, cuts, unit, np.maximum(low, -0.1), np.minimum(high, 0.1))
-        return Status.CONVERGED if promised <= 100 * self.tol * abs(here.objective) else Status.STALLED
+    def _verdict(self, trace: Trace, rows: _Rows, here: Evaluation, cuts, unit, low, high) -> Status:
+        """What the gradients around leave in common within reach; a small trust region alone is no reason to end."""
+        _, promised = rows.minimise(here, cuts, unit, np.maximum(low, -REACH), np.minimum(high, REACH))
+        trace.vouch(here, max(promised, 0.0) / max(abs(here.objective), np.finfo(float).tiny))
+        return Status.CONVERGED
 
 
 def _pieces(criterion: Any, z: np.ndarray, y: np.ndarray) -> list[tuple[np.ndarray, np.ndarray]]:

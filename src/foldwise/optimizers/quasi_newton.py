@@ -93,6 +93,10 @@ class Bfgs(Minimizer):
         Status.CONVERGED: "The stopping rule of ImpGrad holds: a small decrease or a small hypergradient."
     }
 
+    def accuracy(self) -> float:
+        """The test on the decrease is the one that bounds the accuracy."""
+        return self.tol1
+
     def iterate(self, trace: Trace, theta: np.ndarray) -> Status:
         """Run from ``theta``."""
         space = trace.space

@@ -172,10 +172,16 @@ class KernelProblem:
         return 0.5 * np.sum(alpha * KA, axis=1) + losses.sum(axis=1)
 
     def residual(self, point: KernelPoint) -> np.ndarray:
-        """``||alpha + c l'(K alpha + b)||`` (and ``sum alpha``) relative to ``||alpha||``, from the rows."""
+        """``||alpha + c l'(K alpha + b)||`` (and ``sum alpha``) relative to ``||alpha||``, from the rows.
+
+        A millionth of ``||c||`` times the scale of the target keeps the comparison meaningful where all rows lie within
+        the tube and ``alpha`` vanishes.
+        """
         Z = self.gram(point.theta, point.par).product(point.alpha) + point.W[:, -1:]
         gap = point.alpha + self.strength(point.par) * self.loss_at(point.par).grad(Z, self.targets())
+        scale = 1.0 if self.loss.task == "classification" else float(np.std(self.Y))
         size = np.linalg.norm(point.alpha, axis=1)
+        size += 1e-6 * scale * np.linalg.norm(self.strength(point.par), axis=1)
         total = np.abs(point.alpha.sum(axis=1)) / np.sqrt(self.n_rows) if self.intercept else 0.0
         return (np.linalg.norm(gap, axis=1) + total) / np.maximum(size, np.finfo(float).tiny)
 

@@ -313,8 +313,10 @@ class _OneProgram(Minimizer):
             on_stage=on_stage,
             evaluate=Evaluator(description),
         )
-        trace.evaluate(translation.theta(answer.choice), note="polished")
+        polished = trace.evaluate(translation.theta(answer.choice), note="polished")
         trace.details.update(_details(answer))
+        if answer.certificate.get("stationarity") in ("S", "B"):  # no first-order descent, kinks included
+            trace.vouch(polished, 0.0)
         return STATUS.get(answer.status, Status.STALLED)
 
     def _kernel(self, trace: Trace, theta: np.ndarray) -> Status:
@@ -403,8 +405,10 @@ class Mpec(_OneProgram):
             max_time=left,
             on_stage=on_stage,
         )
-        trace.evaluate(translation.theta(answer.choice), note="polished")
+        polished = trace.evaluate(translation.theta(answer.choice), note="polished")
         trace.details.update(_details(answer))
+        if answer.certificate.get("stationarity") in ("S", "B"):  # no first-order descent, kinks included
+            trace.vouch(polished, 0.0)
         return STATUS.get(answer.status, Status.STALLED)
 
     def _check_kernel(self) -> None:

@@ -18,8 +18,8 @@ import numpy as np
 from foldwise.bilevel import Bilevel
 from foldwise.hypergradient import WINDOW, criterion_curvature
 from foldwise.losses import Squared
-from foldwise.optimizers.base import natural_units
 from foldwise.optimizers.pbp.subproblem import ArrowModel, Polyhedron
+from foldwise.optimizers.quadratic import natural_units
 from foldwise.problems.curvature import GramFree
 from foldwise.problems.linear import LinearProblem, Point
 

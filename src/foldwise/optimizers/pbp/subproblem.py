@@ -17,7 +17,7 @@ from dataclasses import dataclass, field
 import numpy as np
 from scipy.linalg.lapack import dpotrf, dpotrs
 
-from foldwise.optimizers.newton import box_qp
+from foldwise.optimizers.quadratic import box_qp
 
 __all__ = ["ArrowModel", "Polyhedron", "least_distance", "polyhedral_qp"]
 
@@ -162,7 +162,7 @@ def _solve(M: np.ndarray, rhs: np.ndarray) -> np.ndarray:
 def polyhedral_qp(S: np.ndarray, r: np.ndarray, region: Polyhedron) -> np.ndarray:
     """Minimise ``r'x + x'Sx/2`` in a polyhedron that contains 0, for positive definite ``S`` and few variables.
 
-    Without rows this is :func:`~foldwise.optimizers.newton.box_qp`. With rows it is a least-distance problem, solved
+    Without rows this is :func:`~foldwise.optimizers.quadratic.box_qp`. With rows it is a least-distance problem, solved
     by non-negative least squares; the active set found there then gives the solution to full accuracy.
 
     >>> region = Polyhedron(np.full(2, -5.0), np.full(2, 5.0), np.array([[1.0, 1.0]]), np.array([1.0]))

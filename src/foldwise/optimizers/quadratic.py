@@ -1,0 +1,79 @@
+"""Quadratic models in a box, of the objective around a point."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from foldwise.bilevel import Bilevel, Evaluation
+from foldwise.space import Space
+
+__all__ = ["REACH", "absolute", "box_qp", "natural_units", "promised_decrease"]
+
+REACH = 0.1
+"""How far a step may go, in natural units, when asking what a point still promises."""
+
+
+def promised_decrease(bilevel: Bilevel, evaluation: Evaluation) -> float | None:
+    """The share of the objective that a step of a tenth of a natural unit would gain, by the model at a point.
+
+    The model is quadratic with the absolute values of the Hessian's eigenvalues where the Hessian is known, and linear
+    where only the gradient is. None without a gradient.
+    """
+    if evaluation.gradient is None:
+        return None
+    space = bilevel.space
+    unit = natural_units(space)
+    low = np.maximum((space.lower - evaluation.theta) / unit, -REACH)
+    high = np.minimum((space.upper - evaluation.theta) / unit, REACH)
+    g = evaluation.gradient * unit
+    if not np.all(np.isfinite(g)):
+        return np.inf
+    if evaluation.hessian is None or not np.all(np.isfinite(evaluation.hessian)):
+        promised = -float(g @ np.where(g > 0, low, high))
+    else:
+        H = absolute(evaluation.hessian * np.outer(unit, unit))
+        step = box_qp(H, g, low, high)
+        promised = -float(g @ step + 0.5 * step @ H @ step)
+    return promised / max(abs(evaluation.objective), np.finfo(float).tiny)
+
+
+def natural_units(space: Space) -> np.ndarray:
+    """A fair step of every entry of ``theta``: one e-fold on a log scale, a quarter of the range on a linear one."""
+    unit = [np.full(b.size, 1.0) if b.scale == "log" else 0.25 * (b.upper - b.lower) for b in space.blocks]
+    return np.where((flat := np.concatenate([*unit, np.zeros(0)])) > 0, flat, 1.0)
+
+
+def absolute(H: np.ndarray) -> np.ndarray:
+    """The matrix with the absolute values of its eigenvalues, none below a small share of the largest."""
+    values, vectors = np.linalg.eigh(H)
+    size = np.abs(values)
+    size = np.maximum(size, max(1e-8 * size.max(initial=0.0), 1e-300))
+    return (vectors * size) @ vectors.T
+
+
+def box_qp(
+    H: np.ndarray, g: np.ndarray, low: np.ndarray, high: np.ndarray, max_iter: int = 200
+) -> np.ndarray:
+    """Minimise ``g'x + x'Hx/2`` over ``low <= x <= high`` for positive definite ``H``, by projected Newton.
+
+    >>> box_qp(np.eye(2), np.array([-2.0, 0.5]), -np.ones(2), np.ones(2))
+    array([ 1. , -0.5])
+    """
+    x = np.clip(np.zeros(len(g)), low, high)
+    for _ in range(max_iter):
+        slope = g + H @ x
+        free = ~(((x <= low) & (slope > 0)) | ((x >= high) & (slope < 0)))
+        if not free.any() or np.max(np.abs(slope[free])) <= 1e-14 * max(1.0, np.max(np.abs(g))):
+            break
+        d = np.zeros(len(g))
+        d[free] = -np.linalg.solve(H[np.ix_(free, free)], slope[free])
+        value, a = g @ x + 0.5 * x @ H @ x, 1.0
+        for _ in range(30):
+            trial = np.clip(x + a * d, low, high)
+            if g @ trial + 0.5 * trial @ H @ trial <= value + 1e-4 * slope @ (trial - x):
+                break
+            a *= 0.5
+        if np.max(np.abs(trial - x)) <= 1e-15 * max(1.0, np.max(np.abs(x))):
+            break
+        x = trial
+    return x
