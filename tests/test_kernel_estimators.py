@@ -312,7 +312,8 @@ def test_many_rows_are_predicted_in_blocks():
 def test_a_matrix_too_large_for_memory_is_refused_before_it_is_formed():
     X, y, _, _ = problem()
     with pytest.raises(
-        ValueError, match=r"kernel matrices of 60 rows need .* use fewer rows, a linear model"
+        ValueError,
+        match=r"kernel matrices of 60 rows need .* use fewer rows or a linear model, .* raise memory_limit",
     ):
         KernelSVR(memory_limit=1e4).fit(X, y)
     KernelSVR(memory_limit=1e6).fit(X, y)

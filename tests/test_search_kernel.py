@@ -7,7 +7,6 @@ from itertools import combinations
 import numpy as np
 import pandas as pd
 import pytest
-import scipy.sparse as sp
 from sklearn.base import clone, is_classifier
 from sklearn.datasets import load_iris
 from sklearn.decomposition import PCA
@@ -472,12 +471,6 @@ def test_kernels_that_cannot_be_tuned():
     X, y = classification()
     with pytest.raises(ValueError, match="use kernel 'rbf', 'linear', 'poly' or 'precomputed'"):
         BilevelSearchCV(SVC(kernel="sigmoid"), cv=3).fit(X, y)
-
-
-def test_sparse_rows_that_the_final_fit_would_refuse():
-    X, y = classification()
-    with pytest.raises(TypeError, match=r"[Ss]parse"):
-        BilevelSearchCV(KernelSVC(), cv=3).fit(sp.csr_matrix(X), y)
 
 
 def test_criteria_of_regression_and_classes():

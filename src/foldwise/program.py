@@ -24,7 +24,7 @@ from foldwise.models.linear import default_dimension
 from foldwise.optimizers.base import plain_params
 from foldwise.optimizers.starts import default_starts
 from foldwise.problems.assemble import Rows, assemble, make_space
-from foldwise.problems.assemble_kernel import KernelModel, SemiparametricModel, assemble_kernel
+from foldwise.problems.assemble_kernel import KernelModel, SemiparametricModel, assemble_kernel, dense_rows
 from foldwise.problems.gram import choose_landmarks
 from foldwise.problems.parameters import BOX
 from foldwise.solvers.bordered import ExactSemiparametric
@@ -173,7 +173,12 @@ def build_program(
     if how == "general":
         frame = framed(X, feature_names) if isinstance(X, np.ndarray) and semiparametric else X
         folds, feature_names, frames = _transform(tunable, frame, rows, splits)
+    if kernel and folds is not None:
+        folds = [(dense_rows(part, probe.memory_limit), *rest) for part, *rest in folds]
+    elif kernel:
+        X = dense_rows(X, probe.memory_limit)
     first = X if folds is None else folds[0][0]
+    _check_varies(first)
     d = first.shape[1]
     model = build(d) if d != _width(X) else probe
     if isinstance(model, SemiparametricModel):
@@ -214,8 +219,7 @@ def build_program(
     if marks is not None:
         program.exact = lambda: bilevel(dimensions, None)
     if kernel:
-        dense = np.asarray(first.toarray() if sp.issparse(first) else first, float)
-        program._values, program._candidates = kernel_start(model, dense, set(dimensions))
+        program._values, program._candidates = kernel_start(model, first, set(dimensions))
         narrow = _narrow(model, dimensions, d)
         program._values |= {
             name: float(np.mean(model.values[name]))
@@ -370,7 +374,7 @@ def _landmarks(model: KernelModel, X: Any, folds: list | None, low_rank: bool | 
     limit = min(n // 2, 1_000) if low_rank is True else min(n // 10, 400)
     out = []
     for design in designs:
-        dense = np.asarray(design.toarray() if sp.issparse(design) else design, float)
+        dense = np.asarray(design, float)
         kinds = model.kernel.kinds()
         narrow = {
             name: 2.0 * value if kinds[name] == "width" else value
@@ -403,7 +407,6 @@ def _dimensions(model, X, rows, splits, how, spec: Mapping[str, Any]) -> dict[st
     second, spread = _moments(X, rows, splits, isinstance(how, tuple) and how[1], model.fit_intercept)
     mass = training_mass(rows, splits)
     row_moment = second.sum() / mass if is_wide(X) else None
-    dense = np.asarray(X.toarray() if sp.issparse(X) else X, float) if kernel else None
     sizes = slot_sizes(model, X.shape[1]) if kernel else {}
     out = {}
     for name, entry in spec.items():
@@ -415,8 +418,7 @@ def _dimensions(model, X, rows, splits, how, spec: Mapping[str, Any]) -> dict[st
         if entry is not None and not isinstance(entry, str):
             dimension = as_dimension(name, entry)
         elif kernel:
-            assert dense is not None
-            dimension = kernel_dimension(name, model, dense, spread, rows.group is not None)
+            dimension = kernel_dimension(name, model, X, spread, rows.group is not None)
             dimension = replace(dimension, per=dimension.per if entry is None else entry)
         else:
             grouped = rows.group is not None
@@ -498,6 +500,27 @@ def _transform(tunable: Tunable, X, rows: Rows, splits: Splits) -> tuple[list, A
     return out, names, [str(name) for name in head.columns] if hasattr(head, "columns") else None
 
 
+def _check_varies(X: Any) -> None:
+    """Refuse columns that are all constant: every value of every hyper-parameter would predict the same."""
+    ends = [X.max(axis=0), X.min(axis=0)]
+    high, low = (np.asarray(e.todense() if sp.issparse(e) else e, float).ravel() for e in ends)
+    size = np.maximum(np.abs(high), np.abs(low))
+    if X.shape[0] > 1 and np.all(high - low <= 16.0 * np.finfo(float).eps * size):
+        raise ValueError(
+            f"every column of X is constant ({X.shape[1]} columns, {X.shape[0]} rows): there is nothing to learn from, "
+            "and nothing to select. Check the columns, and what the steps before the machine make of them"
+        )
+    if not np.all(size < LARGEST):
+        raise ValueError(
+            f"column {int(np.argmax(size))} of X has values of size {size.max():.3g}, whose squares overflow; rescale "
+            "the features, for example with StandardScaler in a pipeline"
+        )
+
+
+LARGEST = 1e150
+"""Features of this size and beyond are refused."""
+
+
 def training_mass(rows: Rows, splits: Splits) -> float:
     """Mean total weight of a training set."""
     return float(
@@ -521,7 +544,10 @@ def _moments(X, rows: Rows, splits: Splits, standardized: bool, centred: bool) -
     elif sp.issparse(X):
         mean_square = np.asarray(sample.multiply(sample).T @ share).ravel()
     else:
-        mean_square = share @ (sample - (share @ sample if centred else 0.0)) ** 2
+        mean = share @ sample if centred else 0.0
+        mean_square = share @ (sample - mean) ** 2
+        # What rounding leaves of a constant column is no spread.
+        mean_square[mean_square <= (16.0 * np.finfo(float).eps * np.abs(mean)) ** 2] = 0.0
     return mean_square * training_mass(rows, splits), float(spread)
 
 

@@ -5,12 +5,14 @@ from __future__ import annotations
 import threading
 import time
 import warnings
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from contextlib import nullcontext
 from dataclasses import replace
+from functools import partial
 from typing import Any, ClassVar
 
 import numpy as np
+import scipy.sparse as sp
 from sklearn import config_context, get_config
 from sklearn.base import BaseEstimator, MetaEstimatorMixin, clone
 from sklearn.exceptions import ConvergenceWarning, NotFittedError
@@ -152,6 +154,11 @@ class BilevelSearchCV(CallbackSupportMixin, MetaEstimatorMixin, BaseEstimator):
         features, it runs from two. Before a kernel machine's search cheaper ones find its first point; they are not
         counted here, see neither ``max_iter`` nor ``callbacks``, and leave their counts in ``result_.details``.
     refit : bool, default=True
+        Fit a copy of the estimator with the selected values to all rows. When that final fit is interrupted (Ctrl-C,
+        with a warning) or fails (its error is raised), the search itself is complete and kept: ``best_params_``,
+        ``refit_params_``, ``cv_results_`` and ``result_`` stay, and ``best_estimator_`` is missing;
+        ``clone(search.estimator).set_params(**search.refit_params_).fit(X, y)`` makes up for it. Without a final fit a
+        search has no ``predict``.
     rescale : bool or "auto", default="auto"
         Rescale the strength of regularisation for the final fit, whose training set is larger than a fold's by
         ``T / (T - 1)``: ``C`` is divided and ``lam`` or ``alpha`` multiplied by that factor. "auto" does so for linear
@@ -172,8 +179,9 @@ class BilevelSearchCV(CallbackSupportMixin, MetaEstimatorMixin, BaseEstimator):
     verbose : int, default=0
         1 shows progress.
     method_options : dict, optional
-        Options of the method's class, e.g. ``{"points": 12}`` for "grid"; ``"start"`` maps names to starting values.
-
+        Options of the method's class, e.g. ``{"points": 12}`` for "grid"; ``"start"`` maps names, with or without
+        the prefix of a pipeline's step, to starting values within the bounds, such as ``best_params_`` of a former
+        search.
     shrinkage : float, optional
         Strength ``kappa`` of the penalty ``kappa / (2 n) ||log gamma - mean||^2`` on per-feature kernel widths, which
         would otherwise over-fit the folds; 0.5 by default, 0 for none. ``best_score_`` is without it.
@@ -194,7 +202,7 @@ class BilevelSearchCV(CallbackSupportMixin, MetaEstimatorMixin, BaseEstimator):
     best_params_ : dict
         Selected values, as they act in a fold.
     refit_params_ : dict
-        Values of the final estimator: ``best_params_``, or what ``rescale`` makes of them.
+        Values for a fit to all rows, of the final estimator: ``best_params_``, or what ``rescale`` makes of them.
     best_score_ : float
         Negative cross-validation criterion at ``best_params_``, a mean over folds of means over rows that count as
         ``criterion_weight`` says: higher is better. So are the scores of ``cv_results_``.
@@ -225,6 +233,8 @@ class BilevelSearchCV(CallbackSupportMixin, MetaEstimatorMixin, BaseEstimator):
     'converged'
     """
 
+    result_: Result
+    _selected: dict[str, Any]
     _arguments: ClassVar[Table] = {
         "space": SPACE | NONE,
         "method": instance((str, Minimizer), "the name of a method or a Minimizer object"),
@@ -319,18 +329,39 @@ class BilevelSearchCV(CallbackSupportMixin, MetaEstimatorMixin, BaseEstimator):
         """
         self._forget()
         try:
-            self._fit(X, y, sample_weight, sample_groups, groups)
+            final = self._select(X, y, sample_weight, sample_groups, groups)
         except BaseException:
             self._forget()
             raise
+        # From here on the search is whole: what it found stays, whatever happens to the final fit.
+        if self.refit:
+            try:
+                final()
+            except KeyboardInterrupt:
+                warnings.warn(self._keep("was interrupted"), RuntimeWarning, stacklevel=2)
+            except Exception as error:
+                error.add_note(self._keep(f"failed with {type(error).__name__}"))
+                raise
         return self
+
+    def _keep(self, ending: str) -> str:
+        """Say, here and in the result, that there is no final estimator, and how to get one."""
+        words = (
+            f"the final fit {ending}; the search is complete, and best_params_, refit_params_, cv_results_ and result_ "
+            "are kept. To fit: clone(search.estimator).set_params(**search.refit_params_).fit(X, y)"
+        )
+        self.result_ = replace(self.result_, warnings=[*self.result_.warnings, words])
+        self._unfinished = words
+        return words
 
     def _forget(self) -> None:
         """Drop what a former fit, or half of this one, has set."""
-        for name in [n for n in vars(self) if n in ("_mass", "_selected") or (n[0] != "_" and n[-1] == "_")]:
+        own = ("_mass", "_selected", "_unfinished")
+        for name in [n for n in vars(self) if n in own or (n[0] != "_" and n[-1] == "_")]:
             delattr(self, name)
 
-    def _fit(self, X, y, sample_weight, sample_groups, groups) -> None:
+    def _select(self, X, y, sample_weight, sample_groups, groups) -> Callable[[], None]:
+        """Run the search; returns the final fit, to be called."""
         began = time.perf_counter()
         context = None
         if hasattr(self, "_init_callback_context"):
@@ -356,9 +387,12 @@ class BilevelSearchCV(CallbackSupportMixin, MetaEstimatorMixin, BaseEstimator):
             self.low_rank,
             self._criterion_weight(classes),
         )
-        journal = self._open_checkpoint(program, data, rows, splits)
+        self._try_out(tunable, data, classes)
+        settings = self._settings(tunable, program, classes)
+        choose_method(settings, program)  # refused before a file is written
+        journal = self._open_checkpoint(program, data, rows, splits, settings.seed)
         try:
-            result = self._search(program, journal, began, context)
+            result = self._search(program, settings, journal, began, context)
             self.n_resumed_ = 0 if journal is None else journal.n_replayed
         finally:
             if journal is not None:
@@ -366,14 +400,15 @@ class BilevelSearchCV(CallbackSupportMixin, MetaEstimatorMixin, BaseEstimator):
         self._publish(tunable, result, program.bilevel, classes, len(splits))
         if not np.max(result.kkt, initial=0.0) <= result.tolerances["kkt"]:
             warnings.warn("; ".join(result.warnings), ConvergenceWarning, stacklevel=3)
-        if self.refit:
-            linear = not isinstance(program.model, KernelModel)
-            rescale = linear if isinstance(self.rescale, str) else self.rescale
-            factor = self._mass / training_mass(rows, splits) if rescale else 1.0
-            fit_params = {"sample_weight": sample_weight, "sample_groups": sample_groups}
-            self._refit(tunable, X, y, fit_params, factor, classes, context, program)
-        if context is not None:
+        linear = not isinstance(program.model, KernelModel)
+        rescale = linear if isinstance(self.rescale, str) else self.rescale
+        factor = self._mass / training_mass(rows, splits) if rescale else 1.0
+        params = tunable.rescaled(self._selected, factor)
+        self.refit_params_ = tunable.export(params, classes)
+        fit_params = {"sample_weight": sample_weight, "sample_groups": sample_groups}
+        if context is not None and not self.refit:
             context.call_on_fit_task_end(estimator=self, X=X, y=y)
+        return partial(self._refit, tunable, X, y, fit_params, params, classes, context, program)
 
     def _check_together(self, tunable: Tunable, sample_groups) -> None:
         """What depends on more than one argument."""
@@ -416,6 +451,7 @@ class BilevelSearchCV(CallbackSupportMixin, MetaEstimatorMixin, BaseEstimator):
         self, tunable: Tunable, X, y, sample_weight, sample_groups
     ) -> tuple[Any, Rows, np.ndarray | None]:
         """X as the pipeline or the model wants it, and everything known about the rows."""
+        y = check_target(y, tunable.task)
         if tunable.standardize() == "general":
             X, y = indexable(X, y)
             n = X.shape[0] if hasattr(X, "shape") else len(X)
@@ -429,7 +465,6 @@ class BilevelSearchCV(CallbackSupportMixin, MetaEstimatorMixin, BaseEstimator):
 
             data = validate_data(self, X, accept_sparse="csr", dtype=float)
             n = data.shape[0]
-        y = check_target(y, tunable.task)
         if len(y) != n:
             raise ValueError(f"X has {n} rows and y has {len(y)}; they must be equal")
         weight = None
@@ -474,7 +509,29 @@ class BilevelSearchCV(CallbackSupportMixin, MetaEstimatorMixin, BaseEstimator):
                     )
         return splits
 
-    def _open_checkpoint(self, program: Program, data, rows: Rows, splits) -> Checkpoint | None:
+    def _try_out(self, tunable: Tunable, data: Any, classes: np.ndarray | None) -> None:
+        """Let scikit-learn's machine look at its parameters now, on a few made-up rows, and not after the search."""
+        machine = tunable.estimator
+        if hasattr(machine, "_arguments"):  # ours were checked
+            return
+        target = np.arange(6.0) if classes is None else np.tile(classes, 6 if len(classes) < 4 else 2)
+        X = np.eye(len(target))  # rows, or a kernel matrix
+        trial: Any = clone(machine)
+        if "probability" in trial.get_params():
+            trial.set_params(probability=False)
+        with warnings.catch_warnings(), config_context(enable_metadata_routing=False):
+            warnings.simplefilter("ignore")
+            try:
+                trial.fit(sp.csr_matrix(X) if sp.issparse(data) and tunable.steps is None else X, target)
+            except (ValueError, TypeError) as error:
+                name = type(machine).__name__
+                raise ValueError(
+                    f"{name} cannot be fitted with the parameters it was given: {error}"
+                ) from None
+
+    def _open_checkpoint(
+        self, program: Program, data: Any, rows: Rows, splits: Any, seed: int
+    ) -> Checkpoint | None:
         """The checkpoint of this search; None when there is to be none."""
         if self.checkpoint is None:
             return None
@@ -486,17 +543,20 @@ class BilevelSearchCV(CallbackSupportMixin, MetaEstimatorMixin, BaseEstimator):
         parts = {"the features": data, "the target or weights": rows, "the folds": splits}
         parts |= {"the bounds": program.bilevel.space, "the criterion": program.bilevel.criterion}
         parts |= {f"the setting {name}": value for name, value in settings.items()}
-        return Checkpoint(self.checkpoint, self.resume, parts, self._draw_seed())
+        return Checkpoint(self.checkpoint, self.resume, parts, seed)
 
     def _draw_seed(self) -> int:
         return int(check_random_state(self.random_state).randint(2**31))
 
-    def _search(self, program: Program, journal: Checkpoint | None, began: float, context) -> Result:
-        """Run the method within the limits of this search."""
+    def _settings(self, tunable: Tunable, program: Program, classes: np.ndarray | None) -> Settings:
+        """What was asked for, as the selection takes it."""
         options = dict(self.method_options or {})
-        settings = Settings(
+        start = options.pop("start", None)
+        if start is not None:
+            start = tunable.start(start, program.bilevel.space, classes)
+        return Settings(
             method=self.method,
-            start=options.pop("start", None),
+            start=start,
             options=options,
             tol=self.tol,
             max_iter=self.max_iter,
@@ -504,8 +564,15 @@ class BilevelSearchCV(CallbackSupportMixin, MetaEstimatorMixin, BaseEstimator):
             n_jobs=self.n_jobs,
             low_rank=self.low_rank,
             mass=self._mass,
-            seed=self._draw_seed() if journal is None else journal.seed,
+            seed=self._draw_seed(),
         )
+
+    def _search(
+        self, program: Program, settings: Settings, journal: Checkpoint | None, began: float, context
+    ) -> Result:
+        """Run the method within the limits of this search."""
+        if journal is not None:
+            settings = replace(settings, seed=journal.seed)
         optimizer = choose_method(settings, program)
         deadline = None if self.max_time is None else began + self.max_time
         callback, close = self._callback(context)
@@ -577,11 +644,9 @@ class BilevelSearchCV(CallbackSupportMixin, MetaEstimatorMixin, BaseEstimator):
             results[f"split{t}_test_score"] = -folds[:, t]
         self.cv_results_ = results
 
-    def _refit(self, tunable, X, y, fit_params, factor: float, classes, context, program: Program) -> None:
-        """Fit a copy with the selected values, rescaled to ``factor`` times the rows of a fold."""
+    def _refit(self, tunable, X, y, fit_params, params, classes, context, program: Program) -> None:
+        """Fit a copy with these values to all rows."""
         began = time.perf_counter()
-        params = tunable.rescaled(self._selected, factor)
-        self.refit_params_ = tunable.export(params, classes)
         estimator = tunable.configure(clone(self.estimator), params, classes)
         last = estimator[-1] if tunable.steps is not None else estimator
         if hasattr(last, "start_from") and (known := program.decisions()) is not None:
@@ -598,6 +663,8 @@ class BilevelSearchCV(CallbackSupportMixin, MetaEstimatorMixin, BaseEstimator):
             task.call_on_fit_task_end(estimator=self, X=X, y=y)
         self.best_estimator_ = estimator
         self.refit_time_ = time.perf_counter() - began
+        if context is not None:
+            context.call_on_fit_task_end(estimator=self, X=X, y=y)
 
     # What a fitted search offers: the methods of the best estimator.
 
@@ -606,7 +673,7 @@ class BilevelSearchCV(CallbackSupportMixin, MetaEstimatorMixin, BaseEstimator):
         if not self.refit:
             raise AttributeError(WITHOUT_REFIT)
         if not hasattr(self, "best_estimator_"):
-            raise NotFittedError(self.result_.warnings[-1])
+            raise NotFittedError(getattr(self, "_unfinished", "the final fit did not end; fit again"))
         return self.best_estimator_
 
     def score(self, X, y=None, sample_weight=None):

@@ -71,6 +71,8 @@ def check_target(y: Any, task: str) -> np.ndarray:
     """
     if y is None:
         raise ValueError("requires y to be passed, but the target y is None")
+    if np.asarray(y).dtype.kind == "c":
+        raise ValueError("Complex data not supported in y; give real numbers or classes")
     y = column_or_1d(y, warn=True)
     missing = np.array([_is_missing(value) for value in y]) if y.dtype.kind == "O" else _where(np.isnan, y)
     if missing.any():
@@ -89,8 +91,6 @@ def check_target(y: Any, task: str) -> np.ndarray:
                     "classifier"
                 ) from None
             return check_target(y, task)
-        if y.dtype.kind == "c":
-            raise ValueError("Complex data not supported in y; regression needs real numbers")
         return y.astype(float)
     kinds = sorted({type(value).__name__ for value in y}) if y.dtype.kind == "O" else []
     if "str" in kinds and len(kinds) > 1:

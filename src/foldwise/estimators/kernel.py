@@ -32,7 +32,7 @@ from foldwise.estimators.encoding import (
 from foldwise.kernels import RBF, Kernel, Linear, Polynomial, Precomputed
 from foldwise.losses import Loss, get_loss
 from foldwise.problems.assemble import Role, Rows
-from foldwise.problems.assemble_kernel import KernelModel, assemble_kernel
+from foldwise.problems.assemble_kernel import KernelModel, assemble_kernel, dense_rows
 from foldwise.problems.gram import choose_landmarks
 from foldwise.solvers.libsvm import LibSvm
 from foldwise.solvers.representer import RepresenterNewton
@@ -143,6 +143,7 @@ class _Kernel(CallbackSupportMixin, KernelByName):
             class_weight,
             memory_limit=self.memory_limit,
             precision=self.precision,
+            adjustable=("memory_limit", "precision"),
         )
 
     def start_from(self, decisions: np.ndarray, intercept: np.ndarray) -> None:
@@ -182,17 +183,19 @@ class _Kernel(CallbackSupportMixin, KernelByName):
     def _decisions(self, X: Any) -> np.ndarray:
         """Decisions on new rows, shape (rows, problems); formed in blocks of rows."""
         check_is_fitted(self)
-        X = validate_data(self, X, dtype=float, reset=False)
-        out = np.empty((len(X), len(self.dual_coef_)))
-        step = max(1, int(2e7 // max(len(self.support_), 1)))
-        for first in range(0, len(X), step):
-            K = self.kernel_(X[first : first + step], self.support_vectors_)
+        X = validate_data(self, X, accept_sparse="csr", dtype=float, reset=False)
+        n = X.shape[0]
+        out = np.empty((n, len(self.dual_coef_)))
+        step = max(1, int(2e7 // max(len(self.support_), X.shape[1], 1)))
+        for first in range(0, n, step):
+            K = self.kernel_(dense_rows(X[first : first + step]), self.support_vectors_)
             out[first : first + step] = K @ self.dual_coef_.T + self.intercept_
         return out
 
     def __sklearn_tags__(self):
         tags = super().__sklearn_tags__()
         tags.input_tags.pairwise = self.kernel == "precomputed" or isinstance(self.kernel, Precomputed)
+        tags.input_tags.sparse = True
         return tags
 
     @property
@@ -284,11 +287,12 @@ class KernelSVR(RegressorMixin, _Kernel):
 
     @with_callbacks
     def fit(self, X, y, sample_weight=None, sample_groups=None):
-        """Train on ``X`` (n, d) and targets ``y`` (n,)."""
+        """Train on ``X`` (n, d), dense or sparse (made dense), and targets ``y`` (n,)."""
         with all_or_nothing(self):
             check_arguments(self)
             y = check_target(y, self._task)
-            X, y = validate_data(self, X, y, dtype=float, y_numeric=True)
+            X, y = validate_data(self, X, y, accept_sparse="csr", dtype=float, y_numeric=True)
+            X = dense_rows(X, self.memory_limit)
             rows = fitted_rows(self, X, y, sample_weight, sample_groups)
             self._variance = X.var(axis=0)
             self._solve(self._model(None, X.shape[1]), X, rows)
@@ -371,11 +375,12 @@ class KernelSVC(ClassifierMixin, _Kernel):
 
     @with_callbacks
     def fit(self, X, y, sample_weight=None, sample_groups=None):
-        """Train on ``X`` (n, d) and class labels ``y`` (n,)."""
+        """Train on ``X`` (n, d), dense or sparse (made dense), and class labels ``y`` (n,)."""
         with all_or_nothing(self):
             check_arguments(self)
             y = check_target(y, self._task)
-            X, y = validate_data(self, X, y, dtype=float)
+            X, y = validate_data(self, X, y, accept_sparse="csr", dtype=float)
+            X = dense_rows(X, self.memory_limit)
             rows = fitted_rows(self, X, y, sample_weight, sample_groups)
             self._variance = X.var(axis=0)
             self._solve(self._model(self.classes_, X.shape[1]), X, rows)

@@ -19,7 +19,7 @@ from foldwise.estimators.kernel import KERNEL, KernelByName, as_kernel, kernel_r
 from foldwise.kernels import Kernel, Precomputed
 from foldwise.losses import EpsilonInsensitive
 from foldwise.problems.assemble import Role
-from foldwise.problems.assemble_kernel import SemiparametricModel
+from foldwise.problems.assemble_kernel import SemiparametricModel, dense_rows
 from foldwise.result import Status
 from foldwise.solvers.bordered import finish, nearby
 from foldwise.solvers.semiparametric import SOLVERS, columns_of, solve
@@ -184,6 +184,7 @@ class SemiparametricSVR(CallbackSupportMixin, RegressorMixin, KernelByName):
             {name: name.removeprefix("kernel__") for name in own},
             self.fit_intercept,
             memory_limit=self.memory_limit,
+            adjustable=("memory_limit",),
             basis=self.basis,
         )
 
@@ -192,11 +193,12 @@ class SemiparametricSVR(CallbackSupportMixin, RegressorMixin, KernelByName):
 
     @with_callbacks
     def fit(self, X, y, sample_weight=None):
-        """Train on ``X`` (n, d) and targets ``y`` (n,)."""
+        """Train on ``X`` (n, d), dense or sparse (made dense), and targets ``y`` (n,)."""
         with all_or_nothing(self):
             check_arguments(self)
             y = check_target(y, "regression")
-            X, y = validate_data(self, X, y, dtype=float, y_numeric=True)
+            X, y = validate_data(self, X, y, accept_sparse="csr", dtype=float, y_numeric=True)
+            X = dense_rows(X, self.memory_limit)
             if hasattr(self, "_init_callback_context"):
                 self._init_callback_context()
             y = y.astype(float)
@@ -299,7 +301,9 @@ class SemiparametricSVR(CallbackSupportMixin, RegressorMixin, KernelByName):
 
     def _rows(self, X: Any) -> np.ndarray:
         check_is_fitted(self)
-        return validate_data(self, X, dtype=float, reset=False)
+        return dense_rows(
+            validate_data(self, X, accept_sparse="csr", dtype=float, reset=False), self.memory_limit
+        )
 
     def _kernel_part(self, X: np.ndarray) -> np.ndarray:
         out = np.zeros(len(X))
@@ -371,6 +375,7 @@ class SemiparametricSVR(CallbackSupportMixin, RegressorMixin, KernelByName):
     def __sklearn_tags__(self):
         tags = super().__sklearn_tags__()
         tags.input_tags.pairwise = self.kernel == "precomputed" or isinstance(self.kernel, Precomputed)
+        tags.input_tags.sparse = True
         return tags
 
 

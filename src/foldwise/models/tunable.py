@@ -13,7 +13,9 @@ from sklearn.base import BaseEstimator, clone
 from sklearn.pipeline import Pipeline
 from sklearn.preprocessing import StandardScaler
 
+from foldwise.arguments import check_value, instance, numbers, shown
 from foldwise.losses import USUAL_CRITERIA, Loss, ModifiedHuber
+from foldwise.space import Space
 
 __all__ = ["Tunable"]
 
@@ -116,6 +118,39 @@ class Tunable:
                     f"unknown hyper-parameter {name!r} for {type(self.estimator).__name__}; it can tune: {valid}"
                 )
             out[bare] = spec
+        return out
+
+    def start(self, values: Any, space: Space, classes: np.ndarray | None) -> dict[str, Any]:
+        """Starting values by the names of the space, from full or bare names; those outside the bounds are refused."""
+        check_value(
+            "start in method_options", values, instance(Mapping, "a dict from name to starting value")
+        )
+        blocks = {block.name: block for block in space.blocks}
+        out = {}
+        for name, value in values.items():
+            bare = str(name).removeprefix(self.prefix)
+            bare = bare if bare in blocks else f"kernel__{bare}"
+            if bare not in blocks:
+                known = ", ".join(self.prefix + own for own in blocks)
+                raise ValueError(f"start names the unknown hyper-parameter {name!r}; this space has: {known}")
+            if bare == "class_weight" and isinstance(value, Mapping) and classes is not None:
+                value = [
+                    value.get(label, 1.0) for label in classes.tolist()[1:]
+                ]  # relative to the first class
+            check_value(f"the start of {name!r}", value, numbers())
+            block, array = blocks[bare], np.asarray(value, float)
+            if array.size not in (1, block.index.size):
+                raise ValueError(
+                    f"start has {array.size} values of {name!r}; it needs 1 or {block.index.size}"
+                )
+            low, high = block.lower[block.index], block.upper[block.index]
+            slack = 1e-9 * np.maximum(np.abs(low), np.abs(high))
+            if np.any(array < low - slack) or np.any(array > high + slack):
+                raise ValueError(
+                    f"the start of {name!r}, {shown(value)}, is outside its bounds, {low.min():g} to {high.max():g}; "
+                    "move it inside, or widen the bounds"
+                )
+            out[bare] = value
         return out
 
     def export(self, params: Mapping[str, Any], classes: np.ndarray | None) -> dict[str, Any]:

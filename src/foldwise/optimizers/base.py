@@ -207,6 +207,9 @@ def run(
     trace = Trace(bilevel, callback, deadline, start, began, admits)
     try:
         theta0 = optimizer.feasible(bilevel.space, np.asarray(theta0, float))
+        if not np.any(bilevel.space.upper > bilevel.space.lower):  # nothing to move
+            trace.evaluate(theta0, note="start")
+            return _result(optimizer, trace, Status.EXHAUSTED)
         if len(candidates):
             theta0 = _scan(trace, [theta0, *(optimizer.feasible(bilevel.space, c) for c in candidates)])
         status = optimizer.iterate(trace, theta0)

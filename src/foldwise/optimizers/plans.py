@@ -65,7 +65,7 @@ class Grid(Minimizer):
                         )
                     out.append(np.log(array) if block.scale == "log" else array)
                 else:
-                    out.append(np.linspace(space.lower[i], space.upper[i], self.points))
+                    out.append(np.unique(np.linspace(space.lower[i], space.upper[i], self.points)))
         return out
 
     def iterate(self, trace: Trace, theta: np.ndarray) -> Status:

@@ -20,7 +20,14 @@ from foldwise.problems.kernel import KernelProblem
 from foldwise.problems.semiparametric import SemiparametricProblem
 from foldwise.space import Dimension, Space
 
-__all__ = ["KernelModel", "SemiparametricModel", "assemble_kernel", "kernel_slots", "one_vs_one"]
+__all__ = [
+    "KernelModel",
+    "SemiparametricModel",
+    "assemble_kernel",
+    "dense_rows",
+    "kernel_slots",
+    "one_vs_one",
+]
 
 
 @dataclass(frozen=True)
@@ -40,6 +47,8 @@ class KernelModel:
         Bytes that kernel matrices may take.
     precision : {"double", "single"}
         How distances and kernel matrices are kept.
+    adjustable : sequence of str
+        Which of the two are parameters of the user's estimator: what a refusal may advise.
     by_fold : mapping from hyper-parameter name to callable(X) -> float
         Values that follow from a fold's training rows, unless they are tuned.
     """
@@ -57,6 +66,7 @@ class KernelModel:
     criterion_weight: Any = "auto"
     memory_limit: float = 8e9
     precision: str = "double"
+    adjustable: tuple[str, ...] = ()
     by_fold: Mapping[str, Callable[[Any], float]] = field(default_factory=dict)
 
     def shares(self, tuned: Collection[str]) -> bool:
@@ -152,7 +162,7 @@ def assemble_kernel(
     n, d = X.shape
     if landmarks is None:
         _check_memory(model, n, n_alike)
-    X = np.asarray(X.toarray() if hasattr(X, "toarray") else X, float)
+    X = dense_rows(X, model.memory_limit)
     cells = make_cells(model, rows, dimensions, n)
     folds = Folds.build(n, splits, cells.row, blocks=n_alike == 1) if splits else Folds.whole(n, cells.row)
     order = folds.order
@@ -198,6 +208,20 @@ def landmark_gram(model: KernelModel, X: np.ndarray, rows: np.ndarray, landmarks
     return LandmarkGram(model.kernel.pairs(rows, U), model.kernel.pairs(U), diagonal)
 
 
+def dense_rows(X: Any, memory_limit: float = np.inf) -> np.ndarray:
+    """The rows of X as an array of floats; sparse ones that would not fit the limit (bytes) are refused."""
+    if not hasattr(X, "toarray"):
+        return np.asarray(X, float)
+    needed = 8.0 * X.shape[0] * X.shape[1]
+    if needed > memory_limit:
+        raise ValueError(
+            f"a kernel machine makes sparse rows dense, which takes {needed / 1e9:.1f} GB for {X.shape[0]} rows of "
+            f"{X.shape[1]} features, above the limit of {memory_limit / 1e9:.1f} GB; reduce the features "
+            "(TruncatedSVD in a pipeline), or use a linear machine, which keeps them sparse"
+        )
+    return np.asarray(X.toarray(), float)
+
+
 def _own_slots(kernel: Kernel, d: int) -> dict[str, slice]:
     """Where each of the kernel's parameters stands, by its own name."""
     where, first = {}, 0
@@ -226,8 +250,20 @@ def _check_memory(model: KernelModel, n: int, n_alike: int = 1) -> None:
     matrices = 1 + n_alike + 2 * len(getattr(model.kernel, "kernels", ()))
     needed = (8.0 if model.precision == "double" else 4.0) * n * n * matrices
     if needed > model.memory_limit:
+        ways = ["use fewer rows or a linear model"]
+        if not (model.loss.polyhedral or model.kernel.precomputed):
+            ways.append("set low_rank=True in the search")
+        if "memory_limit" in model.adjustable:
+            ways.append("raise memory_limit")
+        if (
+            "precision" in model.adjustable
+            and hasattr(model.kernel, "single_pairs")
+            and model.precision == "double"
+        ):
+            ways.append("set precision='single'")
+        if not model.adjustable:
+            ways.append("tune KernelSVC or KernelSVR of foldwise, whose memory_limit can be raised")
         raise ValueError(
             f"kernel matrices of {n} rows need {needed / 1e9:.1f} GB, above the limit of "
-            f"{model.memory_limit / 1e9:.1f} GB; use fewer rows, a linear model, low_rank=True in the search, or "
-            "raise memory_limit (or use precision='single')"
+            f"{model.memory_limit / 1e9:.1f} GB; {', or '.join(ways)}"
         )
