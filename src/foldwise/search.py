@@ -12,7 +12,6 @@ from functools import partial
 from typing import Any, ClassVar
 
 import numpy as np
-import scipy.sparse as sp
 from sklearn import config_context, get_config
 from sklearn.base import BaseEstimator, MetaEstimatorMixin, clone
 from sklearn.exceptions import ConvergenceWarning, NotFittedError
@@ -387,7 +386,6 @@ class BilevelSearchCV(CallbackSupportMixin, MetaEstimatorMixin, BaseEstimator):
             self.low_rank,
             self._criterion_weight(classes),
         )
-        self._try_out(tunable, data, classes)
         settings = self._settings(tunable, program, classes)
         choose_method(settings, program)  # refused before a file is written
         journal = self._open_checkpoint(program, data, rows, splits, settings.seed)
@@ -508,26 +506,6 @@ class BilevelSearchCV(CallbackSupportMixin, MetaEstimatorMixin, BaseEstimator):
                         "groups, or split with StratifiedKFold on the groups"
                     )
         return splits
-
-    def _try_out(self, tunable: Tunable, data: Any, classes: np.ndarray | None) -> None:
-        """Let scikit-learn's machine look at its parameters now, on a few made-up rows, and not after the search."""
-        machine = tunable.estimator
-        if hasattr(machine, "_arguments"):  # ours were checked
-            return
-        target = np.arange(6.0) if classes is None else np.tile(classes, 6 if len(classes) < 4 else 2)
-        X = np.eye(len(target))  # rows, or a kernel matrix
-        trial: Any = clone(machine)
-        if "probability" in trial.get_params():
-            trial.set_params(probability=False)
-        with warnings.catch_warnings(), config_context(enable_metadata_routing=False):
-            warnings.simplefilter("ignore")
-            try:
-                trial.fit(sp.csr_matrix(X) if sp.issparse(data) and tunable.steps is None else X, target)
-            except (ValueError, TypeError) as error:
-                name = type(machine).__name__
-                raise ValueError(
-                    f"{name} cannot be fitted with the parameters it was given: {error}"
-                ) from None
 
     def _open_checkpoint(
         self, program: Program, data: Any, rows: Rows, splits: Any, seed: int
