@@ -96,6 +96,7 @@ REFUSED = {
         "space": ["C", 3, {"width": (1, 2)}, {}, [3], {"C": 3}, {"C": "ab"}, {"C": (1, np.nan)}, {"C": (0, 1, 2)}],
         "method": ["sgd", None, 3, [], optimizers.Grid, {"newton": 1}],
         "criterion": ["r2", "accuracy", None, 3, foldwise.Squared, print],
+        "criterion_weight": ["even", 0.5, [1, 2], {0: np.nan}, {0: -1.0}, True],
         "cv": [1, 0, -1, 2.0, 2.5, "5", "kfold", True, False, np.nan, {}, object(), []],
         "n_starts": [v for v in FROM_ONE if v is not None],
         "refit": ["accuracy", lambda results: 0, None, 2, 1, []],
