@@ -109,6 +109,25 @@ class Program:
 
     def warnings(self) -> list[str]:
         """What a user should know about where the search ended."""
+        if self.end is None:
+            return []
+        return [*self._flat_decisions(), *self._flat_intercepts()]
+
+    def _flat_intercepts(self) -> list[str]:
+        assert self.end is not None
+        pairs = list(zip(self.bilevel.problems, self.end.points, strict=True))
+        count = sum(problem.flat_intercepts(point) for problem, point in pairs)
+        if not count:
+            return []
+        total, original = sum(problem.n_tasks for problem, _ in pairs), getattr(self.model, "machine", None)
+        rule = "LIBSVM's own choice" if original is not None else "the middle of its interval"
+        return [
+            f"in {count} of {total} training problems the intercept is not unique at the selected values (every row is "
+            f"at a bound of its dual variable, or on a straight piece of the loss): {rule} is taken, and the error "
+            "depends on it. A larger C, or bounds that begin higher, make it unique"
+        ]
+
+    def _flat_decisions(self) -> list[str]:
         if self.end is None or not isinstance(self.model, KernelModel):
             return []
         problems = zip(self.bilevel.problems, self.end.points, strict=True)

@@ -172,6 +172,7 @@ def _sk_machine(
             multiclass="ovo",
             balances=balances(last),
             by_fold={"gamma": scale_width} if scaled else {},
+            machine=last if isinstance(last, (SVC, SVR)) else None,
         )
 
     power = {c_name: -1.0 if c_name == "C" else 1.0}

@@ -18,7 +18,7 @@ from foldwise.problems.parameters import BOX, Binding, ParameterMap
 from foldwise.problems.polyhedral import PolyhedralProblem
 from foldwise.space import Dimension, Space
 
-__all__ = ["LinearModel", "Role", "Rows", "assemble", "criterion_weights", "make_space"]
+__all__ = ["LinearModel", "Role", "Rows", "assemble", "criterion_weights", "make_space", "weights_by_label"]
 
 
 @dataclass(frozen=True)
@@ -327,7 +327,7 @@ def _fixed(name, role, value, cells, Q, K, T, d) -> np.ndarray:
 
 
 def _class_weights(model, rows, folds, cells, K, T, Q) -> np.ndarray:
-    by_label = _weights_by_label(model.class_weight, model, rows, folds)
+    by_label = weights_by_label(model.class_weight, model, rows, folds)
     out = np.ones((K * T, Q))
     for t in range(T):
         for k in range(K):
@@ -338,7 +338,7 @@ def _class_weights(model, rows, folds, cells, K, T, Q) -> np.ndarray:
     return out
 
 
-def _weights_by_label(class_weight: Any, model: Any, rows: Rows, folds: Folds) -> np.ndarray:
+def weights_by_label(class_weight: Any, model: Any, rows: Rows, folds: Folds) -> np.ndarray:
     """What each class weighs in every split's training loss: shape (splits, classes)."""
     n_labels, T = len(rows.class_labels), folds.n_splits
     if class_weight != "balanced":
@@ -366,7 +366,7 @@ def criterion_weights(
         spec = None if "class_weight" in dimensions else model.class_weight
     if spec is None or rows.label is None:
         return rows.weight
-    counts = _weights_by_label(spec, model, rows, folds)[:, rows.label]
+    counts = weights_by_label(spec, model, rows, folds)[:, rows.label]
     return counts if rows.weight is None else counts * rows.weight
 
 

@@ -12,8 +12,15 @@ import numpy as np
 from foldwise.basis import as_basis, columns, framed, independent, with_constant
 from foldwise.kernels import Kernel
 from foldwise.losses import Loss
-from foldwise.problems.assemble import Role, Rows, build_parameters, criterion_weights, make_cells
-from foldwise.problems.dual import DualProblem
+from foldwise.problems.assemble import (
+    Role,
+    Rows,
+    build_parameters,
+    criterion_weights,
+    make_cells,
+    weights_by_label,
+)
+from foldwise.problems.dual import DualProblem, Original
 from foldwise.problems.folds import Folds
 from foldwise.problems.gram import DenseGram, LandmarkGram
 from foldwise.problems.kernel import KernelProblem
@@ -51,6 +58,8 @@ class KernelModel:
         Which of the two are parameters of the user's estimator: what a refusal may advise.
     by_fold : mapping from hyper-parameter name to callable(X) -> float
         Values that follow from a fold's training rows, unless they are tuned.
+    machine : SVC or SVR, optional
+        scikit-learn's machine, where it is one; its intercept is then LIBSVM's also where that is not unique.
     """
 
     loss: Loss
@@ -68,6 +77,7 @@ class KernelModel:
     precision: str = "double"
     adjustable: tuple[str, ...] = ()
     by_fold: Mapping[str, Callable[[Any], float]] = field(default_factory=dict)
+    machine: Any = None
 
     def shares(self, tuned: Collection[str]) -> bool:
         """Whether all folds have the same kernel where these hyper-parameters are tuned."""
@@ -162,7 +172,7 @@ def assemble_kernel(
     n, d = X.shape
     if landmarks is None:
         _check_memory(model, n, n_alike)
-    X = dense_rows(X, model.memory_limit)
+    given, X = X, dense_rows(X, model.memory_limit)
     cells = make_cells(model, rows, dimensions, n)
     folds = Folds.build(n, splits, cells.row, blocks=n_alike == 1) if splits else Folds.whole(n, cells.row)
     order = folds.order
@@ -188,10 +198,37 @@ def assemble_kernel(
             weight = None if rows.weight is None else rows.weight[train]
             own.append((Psi @ independent(Psi[train], weight))[order])
         return SemiparametricProblem(gram, Y, folds, model.loss, parameters, own, stored.weight, n_total)
-    form = DualProblem if model.loss.polyhedral else KernelProblem
     counts = criterion_weights(model, stored, folds, dimensions)
-    return form(
-        gram, Y, folds, model.loss, parameters, model.fit_intercept, stored.weight, n_total, present, counts
+    parts = (
+        gram,
+        Y,
+        folds,
+        model.loss,
+        parameters,
+        model.fit_intercept,
+        stored.weight,
+        n_total,
+        present,
+        counts,
+    )
+    if not model.loss.polyhedral:
+        return KernelProblem(*parts)
+    original = None if model.machine is None else _original(model, given, rows, folds, splits)
+    return DualProblem(*parts, original=original)
+
+
+def _original(model: KernelModel, X: Any, rows: Rows, folds: Folds, splits) -> Original:
+    """The training sets as scikit-learn's machine gets them; ``rows`` in the user's order."""
+    trains = [np.asarray(train) for train, _ in splits]
+    place = np.argsort(folds.order)
+    if rows.label is None:
+        return Original(model.machine, model.by_fold, X, rows.Y[0], trains, rows.weight, None, [], place)
+    class_weight = None
+    if model.class_weight is not None:
+        class_weight = weights_by_label(model.class_weight, model, rows.take(folds.order), folds)
+    pairs = list(combinations(range(len(rows.class_labels)), 2))
+    return Original(
+        model.machine, model.by_fold, X, rows.label, trains, rows.weight, class_weight, pairs, place
     )
 
 

@@ -14,7 +14,7 @@ follow it; the others are free. With ``H`` the Hessian, ``F`` the free and ``A``
 from __future__ import annotations
 
 import copy
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -46,6 +46,7 @@ class BoxedPoint:
     hessians: np.ndarray
     converged: np.ndarray
     steps: int
+    pins: dict = field(default_factory=dict)
 
 
 def held_columns(w: np.ndarray, g: np.ndarray, lower: np.ndarray, upper: np.ndarray) -> np.ndarray:

@@ -7,11 +7,15 @@ kind, so ``alpha`` of the free rows and the intercept follow from ``K_FF alpha_F
 same adjoint and sensitivities as for smooth losses, with the system of the free rows in place of the curved ones.
 
 Without free rows ``alpha`` moves with its bounds alone and the intercept is free within an interval, whose ends are set
-by two rows. Its middle is taken, as LIBSVM does; it follows these two rows.
+by two rows. Its middle is taken, and follows these two rows. LIBSVM means to do so too; but it tells free rows by exact
+comparison, and where bounds that differ between classes add up to nothing (balanced weights, a small ``C``) rounding
+leaves a row just short of its bound, which then sets the intercept alone: the end of the interval instead of its
+middle. Where scikit-learn's machine is tuned, that row is found by the same run (:class:`Original`) and held.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -23,7 +27,7 @@ from foldwise.problems.gram import ActiveSystem
 from foldwise.problems.kernel import KernelPoint, KernelProblem
 from foldwise.problems.parameters import Canonical
 
-__all__ = ["DualProblem", "FreeSystem", "PinnedSystem", "decision_limits", "interval_ends"]
+__all__ = ["DualProblem", "FreeSystem", "Original", "PinnedSystem", "decision_limits", "interval_ends"]
 
 EDGE = 1e-11
 """Distance from a bound, in units of the box, below which a coefficient is on it."""
@@ -65,10 +69,10 @@ class FreeSystem(ActiveSystem):
 
 @dataclass(eq=False)
 class PinnedSystem:
-    """The intercept in the middle of its interval, set by the rows at its two ends; no row is free.
+    """The intercept in its interval, set by the rows at the two ends or by those that LIBSVM holds; no row is free.
 
     With ``e`` the weights of these rows, ``v = e total`` and ``e'(K v - r - b) = 0``: ``alpha`` does not answer, and
-    the mean decision of the two rows is held. ``slope`` is how the held decisions move with the tube's width.
+    the mean decision of these rows is held. ``slope`` is how the held decisions move with the tube's width.
     """
 
     rows: np.ndarray
@@ -107,8 +111,51 @@ def interval_ends(low: np.ndarray, up: np.ndarray, f: np.ndarray) -> tuple[int, 
     return int(np.argmax(low - f)), int(np.argmin(up - f))
 
 
+@dataclass(frozen=True, eq=False)
+class Original:
+    """The training problems as scikit-learn's own machine is given them: its rows, in their order, and its numbers.
+
+    Attributes
+    ----------
+    machine : SVC or SVR
+    by_fold : mapping from hyper-parameter name to callable(X) -> float
+        Its values that follow from the training rows.
+    X : ndarray or csr_array
+        Rows as the user has them, like ``y``: codes of classes, or targets.
+    trains : list of ndarray of int
+        Rows of ``X`` that train each split, in the order of the split, with repeats.
+    weight : ndarray, optional
+        Sample weights of these rows.
+    class_weight : ndarray, shape (splits, classes), optional
+    pairs : list of (int, int)
+        The two classes of each target.
+    place : ndarray of int
+        Where each row is stored.
+    """
+
+    machine: Any
+    by_fold: Mapping[str, Callable[[Any], float]]
+    X: Any
+    y: np.ndarray
+    trains: list
+    weight: np.ndarray | None
+    class_weight: np.ndarray | None
+    pairs: list
+    place: np.ndarray
+
+
 class DualProblem(KernelProblem):
-    """Exact support vector machines on shared rows; parameters as in :class:`KernelProblem`."""
+    """Exact support vector machines on shared rows; parameters as in :class:`KernelProblem`.
+
+    Parameters
+    ----------
+    original : Original, optional
+        For scikit-learn's machines: an intercept that is not unique is where LIBSVM puts it. Without it, in the middle.
+    """
+
+    def __init__(self, *args, original: Original | None = None, **options) -> None:
+        super().__init__(*args, **options)
+        self.original = original
 
     def _check_loss(self, loss: Loss) -> None:
         if not isinstance(loss, (Hinge, EpsilonInsensitive)):
@@ -146,6 +193,9 @@ class DualProblem(KernelProblem):
         return point.systems
 
     def _pinned(self, gram, m: int, point: KernelPoint, low, up, at_bound) -> PinnedSystem | None:
+        if m in point.pins:
+            rows, slope = point.pins[m]
+            return PinnedSystem(rows, slope, float(gram.block(rows).mean()))
         trains = np.flatnonzero(self.trains[m] & (self.weight > 0))
         ends = interval_ends(low[trains], up[trains], point.Z[m][trains])
         if ends is None:
@@ -157,6 +207,17 @@ class DualProblem(KernelProblem):
         if first == last:
             rows, slope = rows[:1], np.zeros(1)
         return PinnedSystem(rows, slope, float(gram.block(rows).mean()))
+
+    def flat_intercepts(self, point: KernelPoint) -> int:
+        """In how many tasks the intercept is not unique."""
+        free, _ = self.kinds(point.alpha, point.par)
+        low, up = self.limits(point.alpha, point.par)
+        count = 0
+        for m in np.flatnonzero(~free.any(axis=1)) if self.intercept else ():
+            rows = self.trains[m] & (self.weight > 0)
+            room = (up[m] - point.Z[m])[rows].min() - (low[m] - point.Z[m])[rows].max()
+            count += bool(room > 1e-9 * (1.0 + np.abs(self.Y).max()))
+        return count
 
     def direct(self, point: KernelPoint) -> tuple[np.ndarray | None, np.ndarray | None]:
         """Rows at their bound move with it; free rows of a tube, and those that pin an intercept, with its width."""

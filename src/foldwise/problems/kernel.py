@@ -49,6 +49,8 @@ class KernelPoint:
     alpha: np.ndarray
     converged: np.ndarray
     steps: int
+    pins: dict = field(default_factory=dict)
+    """By task, rows on whose kinks an intercept without free rows is held, and how they move with the tube."""
     systems: list = field(default_factory=list)
     push: Push | None = None
     """The factored systems of the derivatives and what acts directly; filled in when a derivative is asked for."""
@@ -328,6 +330,10 @@ class KernelProblem:
             rows, v = self.folds.validation[self.split[m]], self.validation_weight[m]
             if len(v):
                 yield m, rows, point.Z[m][rows], self.Y[self.target[m]][rows], v
+
+    def flat_intercepts(self, point: KernelPoint) -> int:
+        """In how many tasks the intercept is not unique."""
+        return len(point.pins)
 
     def n_kinks(self, point: KernelPoint, tol: float = 1e-9) -> int:
         """Training rows that sit at a kink of the loss, over all tasks."""

@@ -46,6 +46,8 @@ class Point:
     converged: np.ndarray
     steps: int
     stamp: int
+    pins: dict = field(default_factory=dict)
+    """By task, rows on whose kinks an intercept is held that no curved row holds, and how they move with the tube."""
     extra: dict = field(default_factory=dict)
 
 
@@ -452,6 +454,10 @@ class LinearProblem:
         t = self.split[m]
         rows, v = self.folds.validation[t], self.validation_weight[t]
         return self._grams[t].sum(axis=0) * (v.sum() / self.weight[rows].sum()) if len(v) else None
+
+    def flat_intercepts(self, point: Any) -> int:
+        """In how many tasks the intercept is not unique."""
+        return len(point.pins)
 
     def n_kinks(self, point: Point, tol: float = 1e-9) -> int:
         """Training rows that sit at a kink of the loss, over all tasks."""

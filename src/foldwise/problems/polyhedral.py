@@ -366,6 +366,10 @@ class PolyhedralProblem(LinearProblem):
         """Not kept."""
         return None
 
+    def flat_intercepts(self, point: PolyhedralPoint) -> int:
+        """In how many tasks the intercept is not unique."""
+        return sum(pin is not None for pin in point.pins)
+
     def n_kinks(self, point: PolyhedralPoint, tol: float = EDGE) -> int:  # type: ignore[override]
         """Pairs that are both active: rows on a kink or weights at a bound whose multiplier is at its end.
 

@@ -6,8 +6,9 @@ import warnings
 from dataclasses import dataclass
 
 import numpy as np
+from sklearn.base import clone
 
-from foldwise.problems.dual import DualProblem
+from foldwise.problems.dual import DualProblem, interval_ends
 from foldwise.problems.gram import submatrix
 from foldwise.problems.kernel import KernelPoint
 from foldwise.solvers.active_set import NEAR, Finished, finish, settle
@@ -62,9 +63,79 @@ class LibSvm:
             steps += done.rounds
             scale = 1.0 if tube is None else max(float(np.std(y)), 1e-3 * float(np.abs(y).max()))
             converged[m] = done.gap <= 1e-6 * scale
-        Z = gram.product(alpha) + b[:, None]
+        F = gram.product(alpha)
+        pins = {}
+        if problem.original is not None and problem.intercept:
+            pins = self._pins(problem, theta, par, alpha, F, b)
+        Z = F + b[:, None]
         W = np.column_stack([_telling(problem, par, alpha, Z), b])
-        return KernelPoint(theta, par, W, Z, alpha, converged, steps)
+        return KernelPoint(theta, par, W, Z, alpha, converged, steps, pins)
+
+    def _pins(self, problem: DualProblem, theta, par, alpha, F, b) -> dict:
+        """Rows on whose kinks LIBSVM leaves intercepts that are not unique, by task; ``b`` is put there.
+
+        ``F`` are the decisions without intercept.
+        """
+        pins = {}
+        free, at_bound = problem.kinds(alpha, par)
+        low, up = problem.limits(alpha, par)
+        for m in np.flatnonzero(~free.any(axis=1)):
+            trains = np.flatnonzero(problem.strength(par)[m] > 0)
+            ends = interval_ends(low[m][trains], up[m][trains], F[m][trains])
+            if ends is None:
+                continue
+            first, last = trains[ends[0]], trains[ends[1]]
+            lower, upper = low[m][first] - F[m][first], up[m][last] - F[m][last]
+            if upper - lower <= NEAR * (1.0 + np.abs(problem.Y).max()):
+                continue
+            rows, side = self._left_free(problem, theta, int(m))
+            if not len(rows):
+                continue  # then LIBSVM takes the middle as well
+            y, tube = problem.Y[problem.target[m]], problem.tube(par)
+            kink = y[rows] if tube is None else y[rows] - side * np.broadcast_to(tube, F.shape)[m][rows]
+            where = float(np.mean(kink - F[m][rows]))
+            slope = np.zeros(len(rows)) if tube is None else -side
+            if not lower < where < upper:  # LIBSVM's tolerance, or the end itself
+                end = first if where <= lower else last
+                where = float(np.clip(where, lower, upper))
+                rows, slope = np.array([end]), np.array([1.0 if at_bound[m][end] == (end == first) else -1.0])
+            b[m] = where
+            pins[int(m)] = rows, slope
+        return pins
+
+    def _left_free(self, problem: DualProblem, theta: np.ndarray, m: int) -> tuple[np.ndarray, np.ndarray]:
+        """Rows that LIBSVM takes for free when scikit-learn's machine is fitted to a task, and their sides."""
+        own, t = problem.original, problem.split[m]
+        assert own is not None
+        rows = own.trains[t]
+        by_fold = {
+            name: value(own.X[rows]) for name, value in own.by_fold.items()
+        }  # of all classes and weights
+        machine = clone(own.machine).set_params(**{**by_fold, **problem.parameters.space.params(theta)})
+        bound = np.full(len(own.y), float(machine.C))
+        if own.pairs:
+            pair = own.pairs[problem.target[m]]
+            machine.class_weight = None
+            if own.class_weight is not None:
+                machine.class_weight = {code: own.class_weight[t][code] for code in pair}
+                bound *= own.class_weight[t][own.y]
+            rows = rows[np.isin(own.y[rows], pair)]
+        weight = None
+        if own.weight is not None:
+            rows = rows[
+                own.weight[rows] > 0
+            ]  # LIBSVM leaves the others out, and then numbers rows without them
+            weight = own.weight[rows]
+            bound *= own.weight
+        X = own.X[np.ix_(rows, rows)] if machine.kernel == "precomputed" else own.X[rows]
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # what scikit-learn has to say it says in the final fit
+            machine.fit(X, own.y[rows], sample_weight=weight)
+        coef, found = machine.dual_coef_, rows[machine.support_]
+        coef = np.asarray(coef.toarray() if hasattr(coef, "toarray") else coef)[0]
+        free = np.abs(coef) < bound[found]  # as LIBSVM compares: a row at its bound but for rounding is free
+        found, first = np.unique(own.place[found[free]], return_index=True)
+        return found, np.sign(coef[free])[first]
 
     def _fit(self, problem: DualProblem, y, tubes, K, c, rows: np.ndarray) -> Finished:
         from sklearn.exceptions import ConvergenceWarning

@@ -1,0 +1,155 @@
+"""Intercepts that are not unique: what a search reports is what the machine's own fit gives."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from sklearn.base import clone
+from sklearn.datasets import make_classification
+from sklearn.model_selection import KFold, ShuffleSplit, StratifiedKFold
+from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import MinMaxScaler
+from sklearn.svm import SVC, SVR
+
+from foldwise import BilevelSearchCV, Log
+from foldwise.models import describe
+from foldwise.problems.assemble import Rows
+from foldwise.program import build_program
+from foldwise.solvers.libsvm import LibSvm
+
+
+def program(machine, space, X, y, splits, weight=None):
+    tunable = describe(machine)
+    classes = rows = None
+    if tunable.task == "classification":
+        classes, codes = np.unique(y, return_inverse=True)
+        Y = np.where(codes == np.arange(len(classes))[:, None], 1.0, -1.0)
+        rows = Rows(Y[1:] if len(classes) == 2 else Y, weight, None, (), codes, classes.tolist())
+    else:
+        rows = Rows(y[None], weight)
+    criterion = tunable.criterion()
+    return build_program(tunable, X, rows, classes, splits, criterion, space, None, None, False).bilevel
+
+
+def by_hand(machine, criterion, X, y, splits, weight, counts):
+    """The criterion of every fold, from fits of the plain estimator."""
+    out = []
+    for train, test in splits:
+        last = {} if weight is None else {"sample_weight": weight[train]}
+        fitted = clone(machine).fit(X[train], y[train], **last)
+        v = np.ones(len(test)) if weight is None else weight[test]
+        if not hasattr(fitted, "classes_"):
+            out.append(v @ criterion.value(fitted.predict(X[test]), y[test]) / v.sum())
+            continue
+        fitted.decision_function_shape = "ovo"
+        v = v * (fitted.class_weight_[np.searchsorted(fitted.classes_, y[test])] if counts else 1.0)
+        Z = np.atleast_2d(fitted.decision_function(X[test]).T)
+        k = len(fitted.classes_)
+        pairs = [(i, j) for i in range(k) for j in range(i + 1, k)]
+        tasks = []
+        for z, (i, j) in zip(Z, pairs, strict=True):
+            inside = v * np.isin(y[test], fitted.classes_[[i, j]])
+            target = np.where(y[test] == fitted.classes_[i], 1.0, -1.0) * (-1.0 if k == 2 else 1.0)
+            tasks.append(inside @ criterion.value(z, target) / inside.sum())
+        out.append(np.mean(tasks))
+    return np.array(out)
+
+
+NONE = np.zeros(0, int), np.zeros(0)
+FOLDS = {
+    "in order": StratifiedKFold(3),
+    "shuffled": StratifiedKFold(3, shuffle=True, random_state=0),
+    "random": ShuffleSplit(3, test_size=0.3, random_state=0),
+}
+
+
+@pytest.mark.parametrize("folds", FOLDS.values(), ids=FOLDS)
+@pytest.mark.parametrize("classes", [2, 3])
+@pytest.mark.parametrize("weighted", [False, True], ids=["plain", "weighted"])
+def test_all_rows_at_their_bounds_leave_the_intercept_where_libsvm_does(folds, classes, weighted):
+    """With balanced classes and a small C: rounding decides in LIBSVM, and so it must here."""
+    worst = 0.0
+    for seed in range(2):
+        X, y = make_classification(
+            90,
+            5,
+            n_informative=4,
+            n_redundant=0,
+            n_classes=classes,
+            weights=[0.7] if classes == 2 else [0.5, 0.3],
+            random_state=seed,
+        )
+        rng = np.random.default_rng(seed)
+        weight = rng.integers(0, 3, len(y)).astype(float) if weighted else None
+        splits = list(folds.split(X, y))
+        for kernel, gamma in (("rbf", 0.3), ("poly", 0.1), ("linear", 1.0)):
+            machine = SVC(kernel=kernel, gamma=gamma, class_weight="balanced")
+            bilevel = program(machine, {"C": Log(1e-5, 1e2)}, X, y, splits, weight)
+            warm = None
+            for C in (1.0, 1e-2, 1e-4, 1e-2):
+                theta = bilevel.space.theta({"C": C})
+                warm = bilevel.evaluate(theta, warm)
+                own = machine.set_params(**bilevel.space.params(theta))
+                expected = by_hand(own, bilevel.criterion, X, y, splits, weight, True)
+                worst = max(worst, np.abs(bilevel.by_fold(warm) / expected - 1.0).max())
+    assert worst < 3e-3
+
+
+@pytest.mark.parametrize("weighted", [False, True], ids=["plain", "weighted"])
+def test_the_tube_likewise(weighted):
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(60, 3))
+    y = X[:, 0] + 0.3 * rng.normal(size=60)
+    weight = rng.integers(0, 3, 60).astype(float) if weighted else None
+    splits = list(KFold(3, shuffle=True, random_state=1).split(X))
+    for epsilon in (0.0, 0.5, 2.0, 9.0):
+        machine = SVR(gamma=0.3, epsilon=epsilon)
+        bilevel = program(machine, {"C": Log(1e-6, 1e2)}, X, y, splits, weight)
+        for C in (1e-6, 1e-4, 1e-2, 1.0):
+            theta = bilevel.space.theta({"C": C})
+            own = machine.set_params(**bilevel.space.params(theta))
+            expected = by_hand(own, bilevel.criterion, X, y, splits, weight, False)
+            np.testing.assert_allclose(bilevel.by_fold(bilevel.evaluate(theta)), expected, rtol=3e-3)
+
+
+@pytest.mark.parametrize("tuned", ["C", "gamma"])
+def test_the_gradient_follows_the_row_that_holds_the_intercept(tuned, monkeypatch):
+    """Which row that is changes with rounding; the derivative is the one with the row kept."""
+    held = 0
+    for seed in range(4):
+        X, y = make_classification(80, 4, weights=[0.75], random_state=seed)
+        splits = list(StratifiedKFold(3).split(X, y))
+        space = {"C": Log(1e-4, 1e2)} if tuned == "C" else {"gamma": Log(1e-3, 10)}
+        machine = SVC(C=0.02, gamma=0.3, class_weight="balanced")
+        bilevel = program(machine, space, X, y, splits)
+        theta = bilevel.space.theta({tuned: 0.02 if tuned == "C" else 0.3})
+        at, h = bilevel.differentiate(bilevel.evaluate(theta)), 1e-6
+        pins = at.points[0].pins
+        held += len(pins)
+        with monkeypatch.context() as patch:
+            patch.setattr(LibSvm, "_left_free", lambda *a, pins=pins: pins.get(a[-1], NONE))
+            below, above = (bilevel.evaluate(theta + s * h).objective for s in (-1, 1))
+        assert at.gradient[0] == pytest.approx((above - below) / (2 * h), rel=1e-5)
+    assert held >= 4
+
+
+def test_a_search_that_ends_there_reports_scikit_learns_error_and_says_so():
+    X, y = make_classification(90, 5, weights=[0.8], flip_y=0.05, random_state=0)
+    splits = list(StratifiedKFold(3).split(X, y))
+    for machine in (SVC(gamma=0.2, class_weight="balanced"),):
+        for estimator in (machine, make_pipeline(MinMaxScaler(), machine)):
+            name = "C" if estimator is machine else "svc__C"
+            search = BilevelSearchCV(estimator, {name: Log(9e-4, 1e-3)}, cv=splits).fit(X, y)
+            C = search.best_params_[name]
+            Z = X if estimator is machine else None
+            folds = []
+            for train, test in splits:
+                scaler = MinMaxScaler().fit(X[train])
+                A, B = (X[train], X[test]) if Z is not None else map(scaler.transform, (X[train], X[test]))
+                m = SVC(C=C, gamma=0.2, class_weight="balanced").fit(A, y[train])
+                v = m.class_weight_[y[test]]
+                folds.append(v @ search.criterion_.value(m.decision_function(B), 2.0 * y[test] - 1) / v.sum())
+            np.testing.assert_allclose(search.result_.fold_objectives, folds, rtol=1e-3)
+            assert any("intercept is not unique" in text for text in search.result_.warnings)
+    usual = BilevelSearchCV(SVC(gamma=0.2), {"C": Log(0.5, 2.0)}, cv=3, max_iter=2).fit(X, y)
+    assert not any("intercept" in text for text in usual.result_.warnings)
