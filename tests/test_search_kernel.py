@@ -36,6 +36,7 @@ from foldwise import (
     Sum,
 )
 from foldwise.models import describe
+from foldwise.models.balance import balances
 from foldwise.testing import check_hypergradient
 
 
@@ -78,6 +79,7 @@ def explicit(search, X, y, weight=None, columns=False, exact=True):
             head = steps.fit_transform(head, y[train])
             tail = steps.transform(tail)
         w, v = (None, np.ones(len(test))) if weight is None else (weight[train], weight[test])
+        v = v * class_weights(last, y[train], y[test], w)
         if classes is not None and len(classes) > 2 and isinstance(last, SVC):
             out.append(_pairs(search.criterion_, last, (head, y[train], w), (tail, y[test], v), exact))
             continue
@@ -94,6 +96,16 @@ def explicit(search, X, y, weight=None, columns=False, exact=True):
             loss = search.criterion_.value(last.decision_function(tail), target).mean(axis=1)
         out.append(np.average(loss, weights=v))
     return np.array(out)
+
+
+def class_weights(last, train, test, weight):
+    """What the classes of the test rows weigh in training."""
+    given = getattr(last, "class_weight", None) or {}
+    if given == "balanced":
+        weight = np.ones(len(train)) if weight is None or balances(last) == "rows" else weight
+        mass = {k: weight[train == k].sum() for k in np.unique(train)}
+        given = {k: weight.sum() / (len(mass) * m) for k, m in mass.items()}
+    return np.array([given.get(k, 1.0) for k in test])
 
 
 def twin(machine):
