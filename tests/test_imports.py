@@ -26,6 +26,7 @@ LAYERS = [
         "splits",
         "result",
         "callbacks",
+        "outputs",
         "journal",
     },
     {"problems"},

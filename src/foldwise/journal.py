@@ -12,6 +12,7 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import stat
 import struct
 import threading
 import zlib
@@ -21,6 +22,8 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+
+from foldwise.outputs import part_of, sync_folder
 
 __all__ = ["Journal", "JournalError", "Stored"]
 
@@ -71,19 +74,19 @@ class Journal:
     @classmethod
     def create(cls, path: str | Path, header: Mapping[str, Any]) -> Journal:
         """A new file with this header; it appears complete or not at all. An existing file is refused."""
-        path = Path(path)
+        path = Path(os.path.realpath(path))  # the target of a link that points to nothing yet
         frame = _frame(dict(header), {})
         head = bytearray(DATA)
         head[: len(MAGIC)] = MAGIC
         head[SLOTS[0] : SLOTS[0] + SLOT.size] = _slot(1, DATA + len(frame))
-        part = path.with_name(f"{path.name}.{os.getpid()}.part")
+        part = part_of(path)
         try:
             with open(part, "xb") as file:
                 file.write(bytes(head) + frame)
                 file.flush()
                 os.fsync(file.fileno())
             _publish(part, path)
-            _sync_folder(path.parent)
+            sync_folder(path.parent)
         except FileExistsError:
             raise JournalError(
                 f"{path} exists", "resume from it, delete it, or choose another name"
@@ -102,6 +105,8 @@ class Journal:
         """Open a file to read its records and to append; every committed byte is checked."""
         path = Path(path)
         try:
+            if not stat.S_ISREG(os.stat(path).st_mode):  # to open a pipe would be to wait for its writer
+                raise JournalError(f"cannot open {path}: it is not a plain file", "choose another file")
             file = open(path, "r+b", buffering=0)  # noqa: SIM115 - it stays open
         except OSError as error:
             raise JournalError(f"cannot open {path}: {error.strerror}", "check the name") from error
@@ -268,13 +273,3 @@ def _lock(file: Any, path: Path) -> None:
         fcntl.flock(file.fileno(), fcntl.LOCK_EX | fcntl.LOCK_NB)
     except OSError:
         raise JournalError(f"{path} is in use by another process", "wait for it to end") from None
-
-
-def _sync_folder(folder: Path) -> None:
-    """Bring a new name to the disk, where folders can be opened."""
-    with contextlib.suppress(OSError):
-        fd = os.open(folder, os.O_RDONLY)
-        try:
-            os.fsync(fd)
-        finally:
-            os.close(fd)

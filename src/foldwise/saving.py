@@ -8,22 +8,39 @@ wants, what was selected, and how good that was.
 from __future__ import annotations
 
 import json
-import os
+import math
+import zipfile
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from importlib import import_module
 from pathlib import Path
 from typing import Any
 
+from numpy.lib import format as npy
+
 from foldwise.callbacks import as_json, format_value
+from foldwise.outputs import writing
 from foldwise.version import __version__
 
 __all__ = ["SavedModel", "SavingError", "load_model", "save_model", "trusted_types"]
 
 FORMAT = "foldwise-model-2"
-HOMES = ("foldwise.estimators", "foldwise.kernels", "foldwise.losses", "foldwise.basis")
-PLAIN = ("numpy.dtype",)
-"""Types of others that skops asks about though they only name a kind of number."""
+HOMES = (
+    "foldwise.estimators",
+    "foldwise.kernels",
+    "foldwise.losses",
+    "foldwise.basis",
+    "foldwise.search",
+    "foldwise.result",
+    "foldwise.space",
+)
+PLAIN = (
+    "numpy.dtype",
+    *(f"scipy.sparse._{kind}.{kind}_{what}" for kind in ("csr", "csc") for what in ("matrix", "array")),
+)
+"""Types of others that skops asks about though they only hold numbers."""
+SMALL, MOST_GROWTH = 1 << 27, 50
+"""An archive may always grow to this many bytes, and beyond that to this multiple of its size."""
 
 
 class SavingError(ValueError):
@@ -100,6 +117,8 @@ def save_model(
 ) -> None:
     """Write a fitted estimator with the names of its features; the file appears complete or not at all.
 
+    What :func:`load_model` would refuse is refused here: functions, and objects of types that are not on the list.
+
     Parameters
     ----------
     path : str or Path
@@ -111,6 +130,13 @@ def save_model(
     target : str
         Name of the target.
     categories, imputes, sparse, facts : as in :class:`SavedModel`
+
+    Raises
+    ------
+    SavingError
+        When the estimator is not fitted or could not be loaded again.
+    OutputError
+        When the file cannot be written.
     """
     path = Path(path)
     about = {
@@ -124,12 +150,38 @@ def save_model(
     }
     # One text for all: skops would keep every name of a column as an object of its own.
     content = {"format": FORMAT, "about": json.dumps(about), "estimator": estimator}
-    part = path.with_name(f"{path.name}.{os.getpid()}.part")
+    data = _packed(import_skops(), content, path)
+    with writing(path, "wb") as file:
+        file.write(data)
+
+
+def _packed(skops_io: Any, content: dict[str, Any], path: Path) -> bytes:
+    """The content as skops writes it, once it is certain that :func:`load_model` takes it back."""
+    name = type(content["estimator"]).__name__
+    hint = (
+        "save search.best_estimator_ instead of the whole search; use columns or transformers of scikit-learn instead "
+        "of functions, and estimators of foldwise or scikit-learn instead of your own."
+    )
     try:
-        import_skops().dump(content, part)
-        os.replace(part, path)
-    finally:
-        part.unlink(missing_ok=True)
+        data = skops_io.dumps(content)
+        refused = _refused(skops_io.get_untrusted_types(data=data))
+        if not refused:
+            skops_io.loads(data, trusted=skops_io.get_untrusted_types(data=data))
+    except Exception as error:  # whatever an object of a stranger may raise
+        what = str(error).splitlines()[0] if str(error) else type(error).__name__
+        raise SavingError(f"{path} was not written: {name} cannot be saved ({what}).", hint) from error
+    if refused:
+        raise SavingError(
+            f"{path} was not written: {name} holds what could not be loaded again ({', '.join(refused[:3])}).",
+            hint,
+        )
+    return data
+
+
+def _refused(found: Sequence[str]) -> list[str]:
+    """Those of the types that skops does not know which are not on our list either."""
+    trusted = trusted_types()
+    return [name for name in found if name not in trusted]
 
 
 def load_model(path: str | Path) -> SavedModel:
@@ -155,9 +207,12 @@ def load_model(path: str | Path) -> SavedModel:
     if not path.is_file():
         raise SavingError(f"there is no model file {path}.", hint)
     try:
+        check_size(path)
         unknown = skops_io.get_untrusted_types(file=path)
-        refused = [name for name in unknown if name not in trusted_types()]
+        refused = _refused(unknown)
         content = None if refused else skops_io.load(path, trusted=unknown)
+    except SavingError:
+        raise
     except Exception as error:  # a damaged archive fails in many ways
         raise SavingError(
             f"{path} is damaged or not a model ({type(error).__name__}: {error}).", hint
@@ -169,6 +224,8 @@ def load_model(path: str | Path) -> SavedModel:
         )
     if not isinstance(content, dict) or content.get("format") != FORMAT:
         raise SavingError(f"{path} was not written by this version of foldwise.", hint)
+    if not hasattr(content.get("estimator"), "predict"):
+        raise SavingError(f"{path} holds no estimator that predicts.", hint)
     try:
         about = json.loads(content["about"])
         return SavedModel(
@@ -183,6 +240,56 @@ def load_model(path: str | Path) -> SavedModel:
         )
     except (KeyError, TypeError, ValueError, AttributeError):
         raise SavingError(f"{path} is damaged: a part of the model is missing.", hint) from None
+
+
+def check_size(path: str | Path) -> None:
+    """Refuse an archive that would fill the memory, from what it says of itself and before anything is unpacked.
+
+    A zip file never yields more than the sizes in its directory, so these bound what loading takes: together, as often
+    as they are referred to, at most ``MOST_GROWTH`` times the size of the file or ``SMALL`` bytes. What
+    :func:`save_model` writes is hardly compressed.
+    """
+    path = Path(path)
+    limit = max(SMALL, MOST_GROWTH * path.stat().st_size)
+    with zipfile.ZipFile(path) as archive:
+        sizes = {entry.filename: entry.file_size for entry in archive.infolist()}
+        total = sum(sizes.values())
+        if total <= limit:
+            used = _references(json.loads(archive.read("schema.json")))
+            for name in [name for name in sizes if name.endswith(".npz")]:
+                with archive.open(name) as raw, zipfile.ZipFile(raw) as inner:
+                    sizes[name] += sum(entry.file_size for entry in inner.infolist())
+            total = sum(size * max(1, used.get(name, 1)) for name, size in sizes.items())
+        for name in [name for name in sizes if name.endswith(".npy")] if total <= limit else []:
+            with archive.open(name) as raw:
+                total += max(0, _declared(raw) - sizes[name])
+    if total > limit:
+        raise SavingError(
+            f"{path} was not loaded: its {path.stat().st_size:,} bytes would become {total:,}, which no model does.",
+            "use a file that foldwise fit --out wrote.",
+        )
+
+
+def _references(schema: Any) -> dict[str, int]:
+    """How often each file of an archive is asked for."""
+    counts: dict[str, int] = {}
+    stack = [schema]
+    while stack:
+        node = stack.pop()
+        if isinstance(node, dict):
+            if isinstance(name := node.get("file"), str):
+                counts[name] = counts.get(name, 0) + 1
+            stack.extend(node.values())
+        elif isinstance(node, list):
+            stack.extend(node)
+    return counts
+
+
+def _declared(raw: Any) -> int:
+    """Bytes of the array that the head of a ``.npy`` file announces."""
+    read = {(1, 0): npy.read_array_header_1_0, (2, 0): npy.read_array_header_2_0}
+    shape, _, dtype = read[npy.read_magic(raw)](raw)
+    return math.prod(shape) * dtype.itemsize
 
 
 def trusted_types() -> frozenset[str]:

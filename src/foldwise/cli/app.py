@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import sys
@@ -12,8 +13,10 @@ from pathlib import Path
 from typing import Annotated, Any, NoReturn
 
 import typer
+from typer.core import TyperCommand
 
 __all__ = [
+    "Command",
     "Debug",
     "InputError",
     "app",
@@ -22,8 +25,8 @@ __all__ = [
     "printable",
     "reported",
     "say",
-    "writable",
     "write_json",
+    "write_text",
 ]
 
 app = typer.Typer(
@@ -54,26 +57,73 @@ class InputError(ValueError):
         self.hint = hint
 
 
+class Command(TyperCommand):
+    """A command that refuses an option given twice, of which one would be ignored."""
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        """As typer's, once every option that takes a single value has at most one."""
+        order = self.make_parser(ctx).parse_args(args=list(args))[2]
+        for param in set(order):
+            flag = getattr(param, "is_flag", False) or getattr(param, "is_bool_flag", False)
+            if order.count(param) > 1 and not (flag or param.multiple or param.param_type_name == "argument"):
+                raise typer.BadParameter(
+                    f"{param.opts[0]} is given {order.count(param)} times; once is enough."
+                )
+        return super().parse_args(ctx, args)
+
+
 def main(args: Sequence[str] | None = None) -> NoReturn:
     """Entry point of the console script."""
+    try:
+        code = _main(args)
+        sys.stdout.flush()  # a reader that has gone, or a full disk, must show in the exit code
+    except OSError as error:
+        code = _gone() if error.errno == errno.EPIPE else _unwritten(error)
+    except AttributeError:  # standard output was closed from the start
+        if sys.stdout is not None:
+            raise
+    sys.exit(code)
+
+
+def _main(args: Sequence[str] | None) -> int:
+    """Run a command; its exit code."""
     usage_error = typer.BadParameter.__mro__[1]
     try:
         code = app(args=None if args is None else list(args), standalone_mode=False)
-    except BrokenPipeError:
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # nothing more can be said there
-        code = 141
     except usage_error as error:  # type: ignore[misc]
         context: Any = getattr(error, "ctx", None)
         command = "foldwise" if context is None else context.command_path
-        code = 2
         if type(error).__name__ == "NoArgsIsHelpError":
             typer.echo(context.get_help())
         else:
             typer.echo(f"error: {printable(error.format_message())}", err=True)
             typer.echo(f"hint: {command} --help lists the options.", err=True)
+        return 2
     except typer.Abort:
-        code = 130
-    sys.exit(code if isinstance(code, int) else 0)
+        return 130
+    except SystemExit as end:  # typer's own answer to a reader that has gone, from a help page for example
+        if isinstance(end.__context__, OSError) and end.__context__.errno == errno.EPIPE:
+            return _gone()
+        raise
+    return code if isinstance(code, int) else 0
+
+
+def _gone() -> int:
+    """Whoever read our output has gone: nothing more can be said there; the code of a tool that SIGPIPE ended."""
+    sink = os.open(os.devnull, os.O_WRONLY)
+    for descriptor in (1, 2):
+        try:
+            (sys.stdout if descriptor == 1 else sys.stderr).flush()
+        except (OSError, ValueError, AttributeError):
+            os.dup2(sink, descriptor)
+    os.close(sink)
+    return 141
+
+
+def _unwritten(error: OSError) -> int:
+    os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
+    typer.echo(f"error: cannot write to standard output: {error.strerror}.", err=True)
+    return 2
 
 
 @contextmanager
@@ -81,10 +131,12 @@ def reported(debug: bool) -> Iterator[None]:
     """Turn exceptions into a line or two on standard error and an exit code."""
     try:
         yield
-    except (typer.Exit, BrokenPipeError):
+    except typer.Exit:
         raise
-    except KeyboardInterrupt:
-        _fail("interrupted.", "", 130, debug)
+    except BrokenPipeError:
+        raise typer.Exit(_gone()) from None
+    except KeyboardInterrupt as stop:
+        _fail(str(stop) or "interrupted.", getattr(stop, "hint", ""), 130, debug)
     except MemoryError:
         _fail("out of memory.", "use fewer rows, or --model linear.", 2, debug)
     except Exception as error:
@@ -126,26 +178,22 @@ def printable(text: str) -> str:
     return "".join(c if c.isprintable() else c.encode("unicode_escape").decode("ascii") for c in text)
 
 
-def writable(*paths: Path | None) -> None:
-    """Refuse files whose folder is not there, before any time is spent."""
-    for path in paths:
-        if path is not None and str(path) != "-" and not path.parent.is_dir():
-            raise InputError(f"cannot write {path}: its folder does not exist.", f"mkdir -p {path.parent}")
-        if path is not None and path.is_dir():
-            raise InputError(f"cannot write {path}: it is a folder.", "give the name of a file.")
-
-
 def write_json(path: Path, content: dict[str, Any]) -> None:
-    """Write a result as JSON, to standard output for "-"; a file appears complete or not at all."""
+    """Write a result as JSON; see :func:`write_text`."""
     from foldwise.callbacks import as_json
 
-    text = json.dumps(as_json(content), indent=2, allow_nan=False) + "\n"
-    if str(path) == "-":
-        typer.echo(text, nl=False)
-        return
-    part = path.with_name(f"{path.name}.{os.getpid()}.part")
-    try:
-        part.write_text(text, encoding="utf-8")
-        os.replace(part, path)
-    finally:
-        part.unlink(missing_ok=True)
+    write_text(path, json.dumps(as_json(content), indent=2, allow_nan=False) + "\n")
+
+
+def write_text(path: Path, text: str) -> None:
+    """Write a text to a file, which appears complete or not at all, or to standard output for "-"."""
+    from foldwise.outputs import writing
+
+    if str(path) != "-":
+        with writing(path) as file:
+            file.write(text)
+    elif sys.stdout is None:
+        raise InputError("standard output is closed.", "give a file to write to.")
+    else:
+        sys.stdout.write(text)
+        sys.stdout.flush()

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Annotated, Any
 
 from foldwise.cli import options
-from foldwise.cli.app import Debug, InputError, app, option, reported, say, writable, write_json
+from foldwise.cli.app import Command, Debug, InputError, app, option, reported, say, write_json
 from foldwise.cli.data import load
 from foldwise.cli.fitting import Settings, select, summarize
 from foldwise.cli.models import families
@@ -18,7 +18,7 @@ __all__ = ["compare"]
 SCHEMA = "foldwise-compare-1"
 
 
-@app.command()
+@app.command(cls=Command)
 def compare(
     data: options.DataFile,
     target: options.Target = None,
@@ -30,7 +30,7 @@ def compare(
         list[str] | None,
         option(help="grid, random, optuna; repeatable, by default all there are.", metavar="NAME"),
     ] = None,
-    trials: Annotated[int, option(help="Points of random search and Optuna; 50.", metavar="N")] = 50,
+    trials: Annotated[int | None, option(help="Points of random search and Optuna; 50.", metavar="N")] = None,
     cv: Annotated[int, option(help="Folds, the same for all; 5 by default.", metavar="K")] = 5,
     test_size: Annotated[float, option(help="Share of rows for the test; 0.25, or 0.", metavar="S")] = 0.25,
     test: options.TestFile = None,
@@ -51,10 +51,15 @@ def compare(
     The others tune scikit-learn's own estimators for accuracy or squared error. Times are wall clock.
     """
     with reported(debug):
-        chosen = against or list(RIVALS)
+        from foldwise.outputs import check_outputs
+
+        chosen = list(dict.fromkeys(against or RIVALS))
         for name in chosen:
             if name not in RIVALS:
                 raise InputError(f"--against {name} is unknown.", f"choose from {', '.join(RIVALS)}.")
+        if trials is not None and not {"random", "optuna"} & set(chosen):
+            raise InputError("--trials is for random and optuna.", "leave it out, or add --against random.")
+        trials = 50 if trials is None else trials
         families(model, 1, False)
         if cv < 2 or trials < 1 or seed < 0:
             raise InputError(
@@ -62,7 +67,8 @@ def compare(
             )
         if not 0.0 <= test_size < 1.0:
             raise InputError(f"--test-size must be at least 0 and below 1; got {test_size:g}.", "try 0.25.")
-        writable(json_out)
+        outputs = {"standard output" if json_out is None else "--json": json_out or Path("-")}
+        check_outputs(outputs, {"the data": data, "the test rows": test})
         rows = load(
             data,
             target,

@@ -5,14 +5,15 @@ from __future__ import annotations
 import re
 import time
 import warnings
-from collections.abc import Sequence
-from contextlib import nullcontext
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, field, replace
+from itertools import product
 from pathlib import Path
 from typing import Annotated, Any
 
 from foldwise.cli import options
-from foldwise.cli.app import Debug, InputError, app, option, reported, say, writable, write_json
+from foldwise.cli.app import Command, Debug, InputError, app, option, reported, say, write_json, write_text
 from foldwise.cli.data import Data, load, nested_splits
 from foldwise.cli.models import (
     WORTH,
@@ -61,8 +62,18 @@ class Fitted:
     warnings: list[str]
     tried: dict[str, float] = field(default_factory=dict)
 
+    @property
+    def complete(self) -> bool:
+        """Whether there is a model; Ctrl-C in the final fit leaves the selected values alone."""
+        return hasattr(self.search, "best_estimator_")
 
-@app.command()
+    @property
+    def interrupted(self) -> bool:
+        """Whether Ctrl-C ended it, in the search or in the final fit."""
+        return not self.complete or self.search.result_.status == "interrupted"
+
+
+@app.command(cls=Command)
 def fit(
     data: options.DataFile,
     target: options.Target = None,
@@ -97,7 +108,9 @@ def fit(
         Path | None,
         option("--json", help="Write the result here as JSON; - for standard output.", metavar="FILE"),
     ] = None,
-    report: Annotated[Path | None, option(help="Write an HTML report here.", metavar="FILE")] = None,
+    report: Annotated[
+        Path | None, option(help="Write an HTML report here; - for standard output.", metavar="FILE")
+    ] = None,
     checkpoint: Annotated[
         Path | None, option(help="Keep every evaluation here, so that a search can go on.", metavar="FILE")
     ] = None,
@@ -115,7 +128,6 @@ def fit(
     Inside the folds: numbers are scaled, missing ones get the median, text becomes 0/1 columns.
     """
     with reported(debug):
-        to_stdout = json_out is not None and str(json_out) == "-"
         settings = Settings(
             model,
             loss,
@@ -130,7 +142,9 @@ def fit(
             verbose,
             basis or (),
         )
-        share = _check(settings, test_size, test, nested, out, json_out, report)
+        share = _check(settings, test_size, test, nested, out)
+        outputs = {"--out": out, "--json": json_out, "--report": report}
+        _check_files(settings, nested, outputs, {"the data": data, "the test rows": test})
         rows = load(
             data,
             target,
@@ -147,31 +161,58 @@ def fit(
         )
         outer = None if nested is None else _nested(rows, settings, nested)
         fitted = select(rows, settings)
-        summary = summarize(rows, fitted, settings)
+        lost = [] if fitted.complete else ["the final fit and the test"]
+        summary = summarize(rows, fitted, settings, lost)
         if outer is not None:
             summary["nested"] = outer
-        if compare:
+        if compare and not lost:
             from foldwise.cli.rivals import run_grid
 
             say("running scikit-learn's GridSearchCV on the same folds ...", quiet)
-            try:
+            with spared("the comparison", lost):
                 summary["comparison"] = run_grid(rows, fitted.family, loss, cv, seed)
-            except KeyboardInterrupt:
-                say("interrupted; the comparison is left out.")
-        if not quiet and not to_stdout:
+        summary["left_out"] = lost
+        if not quiet and "-" not in (str(json_out), str(report)):
             print_summary(summary, fitted.search if verbose else None)
         facts = _facts(rows, fitted, summary, data) if report is not None or json_out is not None else None
         if json_out is not None:
             content = {"schema": SCHEMA, "data": str(data), "target": target, "seed": seed, **summary}
             write_json(json_out, {**content, "result": _result(fitted), "report": facts})
         if report is not None:
-            from foldwise.report import write_report
+            from foldwise.report import render
 
-            write_report(report, facts)
+            assert facts is not None
+            write_text(report, render(facts))
             say(f"report written to {report}", quiet)
-        if out is not None:
+        if out is not None and fitted.complete:
             _save(out, rows, fitted, summary, target)
             say(f"model saved to {out}", quiet)
+        if not fitted.complete:
+            raise InterruptedFit(fitted, out)
+
+
+class InterruptedFit(KeyboardInterrupt):
+    """The search ended, the final fit did not; the message says what to do with the values."""
+
+    def __init__(self, fitted: Fitted, out: Path | None) -> None:
+        saved = "" if out is None else f"; {out} was not written"
+        super().__init__(
+            f"interrupted in the final fit: the values were selected, no model was fitted{saved}."
+        )
+        values = [f"--space {name}=LO:HI" for name in list(_params(fitted))[:3]]
+        self.hint = (
+            f"fit again with bounds close to these values ({', '.join(values)}), or with --checkpoint."
+        )
+
+
+@contextmanager
+def spared(what: str, lost: list[str]) -> Iterator[None]:
+    """Let Ctrl-C leave out a step after the search, not what was found before it."""
+    try:
+        yield
+    except KeyboardInterrupt:
+        say(f"interrupted; {what} is left out.")
+        lost.append(what)
 
 
 def _check(
@@ -180,8 +221,6 @@ def _check(
     test: Path | None,
     nested: int | None,
     out: Path | None,
-    json_out: Path | None,
-    report: Path | None,
 ) -> float:
     """Refuse what cannot work before any time is spent on the search; the share of rows to hold out."""
     families(settings.model, 1, False)
@@ -201,12 +240,47 @@ def _check(
         raise InputError(f"--max-time must be positive; got {settings.max_time:g}.", "give it in seconds.")
     if settings.resume and settings.checkpoint is None:
         raise InputError("--resume needs the file to continue from.", "add --checkpoint FILE.")
-    writable(out, json_out, report, settings.checkpoint)
+    if settings.quiet and settings.verbose:
+        raise InputError("--quiet and --verbose exclude each other.", "keep one of them.")
+    for name, path in (("--out", out), ("--checkpoint", settings.checkpoint)):
+        if str(path) == "-":
+            raise InputError(f"{name} needs a file; standard output will not do.", "give the name of a file.")
     if out is not None:
         from foldwise.saving import import_skops
 
         import_skops()
     return 0.0 if test is not None or nested is not None else (0.25 if test_size is None else test_size)
+
+
+def _check_files(
+    settings: Settings,
+    nested: int | None,
+    outputs: dict[str, Path | None],
+    inputs: dict[str, Path | None],
+) -> None:
+    """Refuse files that cannot be written or that are in each other's way."""
+    from foldwise.outputs import check_outputs
+
+    if settings.checkpoint is not None:
+        outer = ["", *(f"fold{k + 1}" for k in range(nested or 0))]
+        inner = families(settings.model, 1, False)
+        labels = [
+            ".".join(filter(None, pair)) for pair in product(outer, ["", *inner] if len(inner) > 1 else [""])
+        ]
+        for label in labels:
+            path = checkpoint_path(settings, label)
+            if path is not None and path.exists() and not path.is_file():
+                raise InputError(f"the checkpoint {path} is not a plain file.", "choose another file.")
+            outputs[f"--checkpoint ({path})" if label else "--checkpoint"] = path
+    if not settings.quiet and "-" not in map(str, outputs.values()):
+        outputs["standard output"] = Path("-")
+    check_outputs(outputs, inputs)
+
+
+def checkpoint_path(settings: Settings, label: str) -> Path | None:
+    """The file of one search: that of the command, with the search's label where there are several."""
+    path = settings.checkpoint
+    return path.with_name(f"{path.name}.{label}") if path is not None and label else path
 
 
 def select(rows: Data, settings: Settings, label: str = "") -> Fitted:
@@ -218,6 +292,8 @@ def select(rows: Data, settings: Settings, label: str = "") -> Fitted:
     for name in names:
         part = ".".join(word for word in (label, name if len(names) > 1 else "") if word)
         done.append(_run(rows, name, settings, part, len(names)))
+        if done[-1].interrupted:
+            break
     best = done[0]
     for other in done[1:]:
         if -other.search.best_score_ < WORTH * -best.search.best_score_:
@@ -243,9 +319,7 @@ def _run(rows: Data, family: str, settings: Settings, label: str, shares: int) -
     progress = None
     if not settings.quiet:
         progress = ProgressBar(interval=0.0 if settings.verbose else 1.0, budget=budget, title=label)
-    path = settings.checkpoint
-    if path is not None and label:
-        path = path.with_name(f"{path.name}.{label}")
+    path = checkpoint_path(settings, label)
     search = BilevelSearchCV(
         steps,
         bounds,
@@ -261,7 +335,11 @@ def _run(rows: Data, family: str, settings: Settings, label: str, shares: int) -
     with warnings.catch_warnings(record=True) as caught, progress or nullcontext():
         warnings.simplefilter("always")
         began = time.perf_counter()
-        search.fit(*rows.train)
+        try:
+            search.fit(*rows.train)
+        except KeyboardInterrupt:
+            if not hasattr(search, "result_"):  # in the final fit the search is over
+                raise
         seconds = time.perf_counter() - began
     texts = list(dict.fromkeys(str(w.message) for w in caught))
     for text in texts:
@@ -282,6 +360,8 @@ def _nested(rows: Data, settings: Settings, count: int) -> dict[str, Any]:
     for k, (train, test) in enumerate(nested_splits(rows, count, settings.cv, splitter)):
         part = replace(rows, train=train, test=test)
         fitted = select(part, settings, f"fold{k + 1}")
+        if fitted.interrupted:
+            raise InterruptedNesting(k, count)
         error = part.error_on(fitted.search, test)
         errors.append(error)
         chosen.append({"model": fitted.family, "params": _params(fitted)})
@@ -295,8 +375,21 @@ def _nested(rows: Data, settings: Settings, count: int) -> dict[str, Any]:
     }
 
 
-def summarize(rows: Data, fitted: Fitted, settings: Settings) -> dict[str, Any]:
-    """What is printed and written: the choice, how it was made, and how good it is."""
+class InterruptedNesting(KeyboardInterrupt):
+    """Some outer folds were not reached, so there is no estimate; and the search itself has not begun."""
+
+    def __init__(self, done: int, count: int) -> None:
+        super().__init__(f"interrupted in outer fold {done + 1} of {count}; nothing was written.")
+        self.hint = "the same command with --checkpoint FILE --resume keeps what was done."
+
+
+def summarize(
+    rows: Data, fitted: Fitted, settings: Settings, lost: list[str] | None = None
+) -> dict[str, Any]:
+    """What is printed and written: the choice, how it was made, and how good it is.
+
+    ``lost`` names what Ctrl-C has cost so far and gets what it costs here.
+    """
     from sklearn.base import clone
     from sklearn.model_selection import cross_val_score
 
@@ -306,7 +399,13 @@ def summarize(rows: Data, fitted: Fitted, settings: Settings) -> dict[str, Any]:
     search, result, table = fitted.search, fitted.search.result_, rows.table
     tuned = clone(fitted.pipeline).set_params(**search.best_params_)
     splitter = folds(rows.task, settings.cv, settings.seed)
-    scores = cross_val_score(tuned, *rows.train, cv=splitter, scoring=rows.scoring)
+    lost = [] if lost is None else lost
+    cv_error = test_error = None
+    if not lost:
+        with spared("the test", lost):
+            scores = cross_val_score(tuned, *rows.train, cv=splitter, scoring=rows.scoring)
+            cv_error = rows.error(float(scores.mean()))
+            test_error = rows.test_error(search)
     return {
         "version": __version__,
         "task": rows.task,
@@ -326,8 +425,8 @@ def summarize(rows: Data, fitted: Fitted, settings: Settings) -> dict[str, Any]:
         "criterion": criterion_name(search.criterion_),
         "cv_start": result.objective_start,
         "cv_end": result.objective,
-        "cv_error": rows.error(float(scores.mean())),
-        "test_error": rows.test_error(search),
+        "cv_error": cv_error,
+        "test_error": test_error,
         "n_evaluations": result.n_evaluations,
         "n_resumed": search.n_resumed_,
         "seconds": fitted.seconds,
@@ -364,7 +463,9 @@ def _facts(rows: Data, fitted: Fitted, summary: dict[str, Any], data: Path) -> d
     """What the report says."""
     from foldwise.report import gather
 
-    errors = {f"cross-validated {rows.metric}": summary["cv_error"]}
+    errors = {}
+    if summary["cv_error"] is not None:
+        errors[f"cross-validated {rows.metric}"] = summary["cv_error"]
     if summary["test_error"] is not None:
         errors[f"test {rows.metric}"] = summary["test_error"]
     if "nested" in summary:

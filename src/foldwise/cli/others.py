@@ -9,7 +9,7 @@ from typing import Annotated, Any
 
 import typer
 
-from foldwise.cli.app import Debug, InputError, app, option, reported
+from foldwise.cli.app import Command, Debug, InputError, app, option, reported
 
 __all__ = ["list_datasets", "make_dataset", "reproduce"]
 
@@ -19,7 +19,7 @@ datasets_app = typer.Typer(
 app.add_typer(datasets_app, name="datasets", help="List the data sets that can be made, or make one.")
 
 
-@app.command()
+@app.command(cls=Command)
 def reproduce(
     name: Annotated[str | None, typer.Argument(help="Table or figure; leave it out for the list.")] = None,
     quick: Annotated[bool, option("--quick", help="A small version, in a minute or so.")] = False,
@@ -31,6 +31,10 @@ def reproduce(
     with reported(debug):
         tables = load_registry(papers_folder())
         if name is None:
+            if quick or out is not None or data is not None:
+                raise InputError(
+                    "--quick, --out and --data need the name of a table.", "foldwise reproduce lists them."
+                )
             for known in tables:
                 typer.echo(known)
             return
@@ -72,21 +76,26 @@ def list_datasets(context: typer.Context) -> None:
             typer.echo(f"{name:<14} {line}")
 
 
-@datasets_app.command("make")
+@datasets_app.command("make", cls=Command)
 def make_dataset(
     name: Annotated[str, typer.Argument(help="Name from the list.")],
     out: Annotated[Path, typer.Argument(help="CSV file to write (or .csv.gz); the target column is y.")],
     rows: Annotated[int | None, option(help="Number of rows.", metavar="N")] = None,
-    seed: Annotated[int, option(help="Seed.", metavar="N")] = 0,
+    seed: Annotated[int | None, option(help="Seed; 0.", metavar="N")] = None,
     debug: Debug = False,
 ) -> None:
     """Write a data set as a CSV file."""
     with reported(debug):
-        from foldwise.datasets import load_named
+        from foldwise.datasets import NAMES, load_named
+        from foldwise.outputs import check_outputs
         from foldwise.tables import write_table
 
-        dataset = load_named(name, rows, seed)
+        if str(out) == "-":
+            raise InputError("a data set needs a file.", "give its name; /dev/stdout is standard output.")
+        if seed is not None and rows is None and name in NAMES and "scikit-learn" in NAMES[name]:
+            raise InputError(f"--seed changes nothing: all rows of {name} are written.", "add --rows N.")
+        check_outputs({"the data set": out})
+        dataset = load_named(name, rows, seed or 0)
         write_table(out, [*dataset.columns, "y"], [*dataset.X.T, dataset.y])
-        typer.echo(
-            f"{out}: {len(dataset.y)} rows, {len(dataset.columns)} features, target y ({dataset.task})"
-        )
+        text = f"{out}: {len(dataset.y)} rows, {len(dataset.columns)} features, target y ({dataset.task})"
+        typer.echo(text, err=not out.is_file())

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import base64
 import hashlib
-import os
-import tempfile
 from collections.abc import Mapping, Sequence
 from html import escape
 from importlib.resources import files
@@ -14,6 +12,7 @@ from typing import Any
 
 import numpy as np
 
+from foldwise.outputs import writing
 from foldwise.report.charts import Series, bar_chart, heat_map, line_chart, number
 from foldwise.report.facts import SCHEMA, certificate, gather
 
@@ -24,7 +23,7 @@ MOST_POINTS, MOST_LINES, MOST_BARS, MOST_ROWS = 400, 12, 30, 200
 
 
 def write_report(path: str | Path, search: Any, **options: Any) -> Path:
-    """Write a report of a fitted search to a file, atomically.
+    """Write a report of a fitted search to a file, which appears complete or not at all.
 
     Parameters
     ----------
@@ -37,6 +36,7 @@ def write_report(path: str | Path, search: Any, **options: Any) -> Path:
     >>> from sklearn.datasets import load_diabetes
     >>> from foldwise import BilevelSearchCV, LinearSVR
     >>> search = BilevelSearchCV(LinearSVR(), ["C"]).fit(*load_diabetes(return_X_y=True))
+    >>> import tempfile
     >>> with tempfile.TemporaryDirectory() as folder:
     ...     text = write_report(Path(folder) / "report.html", search).read_text(encoding="utf-8")
     >>> text.startswith("<!doctype html>")
@@ -44,15 +44,8 @@ def write_report(path: str | Path, search: Any, **options: Any) -> Path:
     """
     path = Path(path)
     text = render(search if isinstance(search, Mapping) else gather(search, **options))
-    handle, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name[:40]}.", suffix=".part")
-    try:
-        with os.fdopen(handle, "w", encoding="utf-8") as file:
-            file.write(text)
-        os.chmod(name, 0o644)
-        os.replace(name, path)
-    except BaseException:
-        os.unlink(name)
-        raise
+    with writing(path) as file:
+        file.write(text)
     return path
 
 

@@ -6,13 +6,14 @@ import csv
 import gzip
 import io
 import zlib
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, nullcontext
 from pathlib import Path
-from typing import IO, Any, TextIO
+from typing import Any
 
 import numpy as np
 
+from foldwise.outputs import writing
 from foldwise.tables.codes import Builder, Request, Table, TableError, check_header, is_number
 
 __all__ = ["bounded_lines", "open_bytes", "read_text", "write_table"]
@@ -138,16 +139,26 @@ def write_table(path: str | Path, names: Sequence[str], columns: Sequence[np.nda
         One name per column.
     columns : sequence of ndarray of shape (n_samples,)
         The columns.
+
+    Raises
+    ------
+    OutputError
+        When the file cannot be written.
     """
     path = Path(path)
-    opener: Callable[..., TextIO | IO[Any]] = gzip.open if path.suffix == ".gz" else open
     separator = "\t" if ".tsv" in path.suffixes[-2:] else ","
-    try:
-        with opener(path, "wt", encoding="utf-8", newline="") as file:
-            writer = csv.writer(file, lineterminator="\n", delimiter=separator)
-            writer.writerow(names)
-            writer.writerows(zip(*(np.asarray(column).tolist() for column in columns), strict=True))
-    except OSError as error:
-        raise TableError(
-            f"cannot write {path}: {error.strerror}. Choose a file in a folder that exists."
-        ) from error
+    rows = zip(*(np.asarray(column).tolist() for column in columns), strict=True)
+    with writing(path, "wb") as raw, _packer(raw, path) as file:
+        text = io.TextIOWrapper(file, encoding="utf-8", newline="")
+        writer = csv.writer(text, lineterminator="\n", delimiter=separator)
+        writer.writerow(names)
+        writer.writerows(rows)
+        text.flush()
+        text.detach()
+
+
+def _packer(raw: Any, path: Path) -> Any:
+    """What compresses on the way to a file, where the name says so."""
+    if path.suffix != ".gz":
+        return nullcontext(raw)
+    return gzip.GzipFile(path.with_suffix("").name, "wb", fileobj=raw)
