@@ -1,13 +1,18 @@
 from __future__ import annotations
 
 import gzip
+import os
 import sys
+import tracemalloc
+from datetime import date
+from decimal import Decimal
 
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from foldwise.outputs import OutputError
 from foldwise.tables import TableError, read_table, write_table
 from foldwise.tables import text as text_files
 
@@ -55,7 +60,7 @@ def test_dropped_columns_may_hold_anything(csv_file):
         (["no", "yes"], "U", ["no", "yes"]),
         (["1", "yes"], "U", ["1", "yes"]),
         (["1_0", "2_0"], "U", ["1_0", "2_0"]),
-        (["1", "inf"], "U", ["1", "inf"]),
+        (["a", "inf"], "U", ["a", "inf"]),
     ],
 )
 def test_target_types(csv_file, cells, kind, expected):
@@ -82,6 +87,8 @@ def test_gzip_byte_order_mark_quotes_blank_lines_and_windows_line_ends(csv_file)
         ("a,b,y\n1,1,3\n1,1_000,3\n", ["line 3", "'b'", "'1_000'"]),
         ("a,b,y\n1,inf,3\n", ["line 2", "'b'", "'inf'", "finite"]),
         ("a,b,y\n1,2,\n", ["line 2", "'y'", "missing"]),
+        ("a,y\n1,\n1,2\n1,NA\n1,?\n", ["target 'y'", "3 rows (lines 2, 4, 5)"]),
+        ("a,y\n1,2\n1,inf\n1,-inf\n", ["target 'y'", "not finite", "2 rows (lines 3, 4)"]),
         ("a,b,y\n1,2\n", ["line 2", "2 cells", "3"]),
         ("a,b,z\n1,2,3\n", ["no column 'y'", "'a', 'b', 'z'"]),
         ("a,a,y\n1,2,3\n", ["two columns", "'a'", "Rename"]),
@@ -131,7 +138,7 @@ def test_a_missing_file_and_a_missing_column_are_refused(csv_file, tmp_path):
         read_table(tmp_path / "none.csv")
     with pytest.raises(TableError, match="no column 'c'"):
         read_table(csv_file("a,b\n1,2\n"), columns=["a", "c"])
-    with pytest.raises(TableError, match="cannot write"):
+    with pytest.raises(OutputError, match="cannot write"):
         write_table(tmp_path / "no" / "t.csv", ["a"], [np.ones(2)])
 
 
@@ -343,3 +350,119 @@ def test_parquet_without_pyarrow(tmp_path, monkeypatch):
     monkeypatch.setitem(sys.modules, "pyarrow", None)
     with pytest.raises(TableError, match=r"foldwise\[parquet\]"):
         read_table(tmp_path / "t.parquet")
+
+
+def test_all_columns_that_cannot_be_used_are_told_at_once(csv_file):
+    """Free text, dates, mixtures, infinities, nothing: one message, with a way out for each kind."""
+    lines = ["note,day,size,rate,void,colour,x,y"]
+    for k in range(60):
+        size, rate = ("large" if k == 7 else k), ("inf" if k == 9 else k)
+        lines.append(f"text {k},2024-{k % 12 + 1:02d}-{k % 28 + 1:02d},{size},{rate},,{'rb'[k % 2]},{k},{k}")
+    path = csv_file("\n".join(lines) + "\n")
+    with pytest.raises(TableError) as caught:
+        read_table(path, "y")
+    kinds = {"note": "texts", "day": "dates", "size": "mixed", "rate": "infinite", "void": "empty"}
+    assert caught.value.faults == kinds
+    text = str(caught.value)
+    for word in (*kinds, "5 columns", "line 9: 'large'", "line 11: 'inf'", "2024-", "every cell", "a year"):
+        assert word in text, word
+    table = read_table(path, "y", drop=list(kinds))
+    assert table.columns == ("colour", "x")
+    table = read_table(
+        path, "y", drop=["note", "day", "void", "rate"], categorical=["size"], max_categories=60
+    )
+    assert len(table.categories["size"]) == 60
+    many = ",".join(f"c{k}" for k in range(30))
+    with pytest.raises(TableError, match=r"30 columns.* and 22 more"):
+        read_table(csv_file(f"{many},y\n{'1,' * 30}1\n{'x,' * 30}2\n"), "y")
+
+
+def test_the_target_is_neither_dropped_nor_categorical(csv_file):
+    path = csv_file("a,b,y\n1,2,3\n2,3,4\n")
+    with pytest.raises(TableError, match="'y' is the target"):
+        read_table(path, "y", drop=["y"])
+    with pytest.raises(TableError, match="'y' is the target"):
+        read_table(path, "y", categorical=["y"])
+    with pytest.raises(TableError, match="'a' cannot be both"):
+        read_table(path, "y", drop=["a"], categorical=["a"])
+
+
+def peak_memory(call):
+    """Bytes that Python and numpy hold at most during a call."""
+    tracemalloc.start()
+    try:
+        call()
+        return tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+
+
+@pytest.mark.parametrize("index", [10**9, 2**31 - 1, 2**31, 2**62, 10**30])
+def test_a_svmlight_index_beyond_any_use_takes_no_memory(csv_file, index):
+    path = csv_file(f"1 1:0.5 {index}:2\n-1 2:1\n", "t.svm")
+
+    def read():
+        with pytest.raises(TableError, match=r"largest index|cannot read"):
+            read_table(path)
+
+    assert peak_memory(read) < 1e7
+
+    def pick():
+        try:
+            X = read_table(path, columns=["2", "1", "7"]).X
+        except TableError:  # beyond what an index can be
+            assert index > 2**31
+        else:
+            assert X.tolist() == [[0, 0.5, 0], [1, 0, 0]]
+
+    assert peak_memory(pick) < 1e7
+
+
+def test_a_svmlight_file_has_a_target_of_its_own(csv_file):
+    path = csv_file("1 1:0.5\ninf 1:2\n", "t.svm")
+    with pytest.raises(TableError, match="beginning of each line"):
+        read_table(path, "1")
+    with pytest.raises(TableError, match=r"1 row .line 2"):
+        read_table(path)
+    with pytest.raises(TableError, match="row 2"):
+        read_table(csv_file("1 1:0.5\n2 1:nan\n", "t.svm"))
+
+
+def test_a_gzip_bomb_is_refused_on_the_way(csv_file, monkeypatch):
+    monkeypatch.setattr(text_files, "SMALL", 1 << 20)
+    bomb = gzip.compress(b"a,y\n" + b"0,0\n" * (1 << 21))
+    with pytest.raises(TableError, match="500 times"):
+        read_table(csv_file(bomb, "t.csv.gz"), "y")
+    fair = b"a,y\n" + b"0,0\n" * (1 << 17)
+    assert len(read_table(csv_file(gzip.compress(fair), "t.csv.gz"), "y").y) == 1 << 17
+
+
+def test_parquet_types(tmp_path, monkeypatch):
+    pa, pq = pytest.importorskip("pyarrow"), pytest.importorskip("pyarrow.parquet")
+    path = tmp_path / "t.parquet"
+    columns = {
+        "price": pa.array([Decimal("1.50"), None, Decimal("2.25")]),
+        "on": pa.array([True, False, None]),
+        "kind": pa.array(["a", "b", "a"]).dictionary_encode(),
+        "y": pa.array([1, 2, 3]),
+    }
+    pq.write_table(pa.table(columns), path)
+    table = read_table(path, "y")
+    np.testing.assert_array_equal(table.X[:, 0], [1.5, np.nan, 2.25])
+    assert table.categories == {"on": ("False", "True", None), "kind": ("a", "b")}
+    odd = {
+        "day": pa.array([date(2024, 1, 1)] * 3),
+        "list": pa.array([[1], [2], []]),
+        "raw": pa.array([b"a", b"b", b"c"]),
+        "part": pa.array([{"a": 1}, {"a": 2}, None]),
+    }
+    pq.write_table(pa.table({**columns, **odd}), path)
+    with pytest.raises(TableError, match="4 columns cannot be used") as caught:
+        read_table(path, "y")
+    assert caught.value.faults == dict.fromkeys(odd, "type")
+    assert read_table(path, "y", drop=list(odd)).columns == ("price", "on", "kind")
+    with pytest.raises(TableError, match="target 'day'"):
+        read_table(path, "day", columns=["price"])
+    monkeypatch.setattr(os, "sysconf", lambda name: 8)
+    with pytest.raises(TableError, match="this machine has 64"):
+        read_table(path, "y", drop=list(odd))

@@ -113,7 +113,9 @@ def check_writable(path: Path) -> str:
     if not folder.is_dir():
         if folder.exists():
             raise OutputError(f"cannot write {path}: {folder} is not a folder.", "choose another place.")
-        raise OutputError(f"cannot write {path}: its folder does not exist.", f"make it first: mkdir -p {folder}")
+        raise OutputError(
+            f"cannot write {path}: its folder does not exist.", f"make it first: mkdir -p {folder}"
+        )
     probe = part_of(real)
     try:
         os.close(os.open(probe, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600))

@@ -15,6 +15,9 @@ if TYPE_CHECKING:
 
 __all__ = ["Data", "load", "nested_splits"]
 
+MOST_OPTIONS = 20
+"""Columns for which a hint spells out the options."""
+
 
 @dataclass(frozen=True, eq=False)
 class Data:
@@ -76,25 +79,32 @@ def load(
     quiet: bool,
 ) -> Data:
     """Read a table, and a second one for the test or hold rows out, and say what was made of them."""
-    from foldwise.tables import format_of, read_table
+    from foldwise.tables import TableError, format_of, named_format, read_table
 
+    if max_categories < 1:
+        raise InputError(f"--max-categories must be at least 1; got {max_categories}.", "try 50.")
     chosen = format_of(path) if format == "auto" else format
     if target is None and chosen != "svmlight":
         raise InputError("--target is missing: the name of the column to predict.", "add --target NAME.")
-    table = read_table(
-        path,
-        target,
-        drop=drop,
-        format=format,
-        categorical=categorical,
-        max_categories=max_categories,
-    )
+    try:
+        table = read_table(
+            path,
+            target,
+            drop=drop,
+            format=format,
+            categorical=categorical,
+            max_categories=max_categories,
+        )
+    except TableError as error:
+        raise InputError(str(error), _ways_out(error.faults)) if error.faults else error from None
     assert table.y is not None
-    kind, reason = choose_task(task, table.y)
+    kind, reason = choose_task(task, table.y, table.lines)
     say(f"{len(table.y)} rows, {len(table.columns)} features; {kind} ({reason})", quiet)
     held, missing = None, dict(table.missing)
     if test is not None:
-        other = read_table(test, target, columns=table.columns, categories=table.categories)
+        form = format if format != "auto" and not named_format(test) else "auto"
+        own_target = None if "svmlight" in (form, form == "auto" and format_of(test)) else target
+        other = read_table(test, own_target, columns=table.columns, categories=table.categories, format=form)
         assert other.y is not None
         if (other.y.dtype.kind == "U") != (table.y.dtype.kind == "U"):
             raise InputError(
@@ -109,6 +119,20 @@ def load(
         return Data(table, kind, (table.X, table.y), held, before, bool(missing))
     train, held = split(table.X, table.y, kind, test_size, cv, seed)
     return Data(table, kind, train, held, before, bool(missing))
+
+
+def _ways_out(faults: dict[str, str]) -> str:
+    """The options that do away with columns that cannot be used."""
+    from shlex import quote
+
+    drop = " ".join(f"--drop {quote(name)}" for name in list(faults)[:MOST_OPTIONS])
+    ways = [drop + (" and so on" if len(faults) > MOST_OPTIONS else "")]
+    mixed = [name for name, kind in faults.items() if kind == "mixed"]
+    if mixed:
+        ways.append(" ".join(f"--categorical {quote(name)}" for name in mixed[:MOST_OPTIONS]))
+    if "texts" in faults.values():
+        ways.append("--max-categories N")
+    return "add " + ", or ".join(ways) + "."
 
 
 def _like(X: Any, other: Any) -> Any:

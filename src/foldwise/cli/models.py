@@ -36,14 +36,16 @@ WORTH = 0.99
 """``--model auto`` leaves the linear model when the error of another is below this share of its."""
 
 
-def choose_task(task: str, y: np.ndarray) -> tuple[str, str]:
-    """Regression or classification and, in words, why."""
+def choose_task(task: str, y: np.ndarray, lines: np.ndarray | None = None) -> tuple[str, str]:
+    """Regression or classification and, in words, why; ``lines`` tells where the rows stand in their file."""
     import numpy as np
 
     if task not in TASKS:
         raise InputError(f"--task {task} is unknown.", f"choose one of {', '.join(TASKS)}.")
     text, whole = y.dtype.kind == "U", y.dtype.kind == "i"
     n_values = len(np.unique(y))
+    if text and task != "classification":
+        _check_mixed(y, lines)
     if task == "regression" and text:
         raise InputError(
             "--task regression needs a numeric target; this one holds text.", "use --task classification."
@@ -65,6 +67,22 @@ def choose_task(task: str, y: np.ndarray) -> tuple[str, str]:
             f"the target holds {n_values} whole numbers; --task regression to predict them as amounts",
         )
     return "regression", "the target is numeric"
+
+
+def _check_mixed(y: np.ndarray, lines: np.ndarray | None) -> None:
+    """Refuse a numeric target in which some cells are not numbers, rather than take every number for a class."""
+    import numpy as np
+
+    from foldwise.tables.codes import count_rows, is_number
+
+    numeric = np.array([is_number(text) for text in y])
+    if len(np.unique(y[numeric])) > MOST_CLASSES and not np.all(numeric):
+        bad = np.flatnonzero(~numeric)
+        where = count_rows([int(k) for k in (bad + 1 if lines is None else lines[bad])])
+        raise InputError(
+            f"the target holds numbers, but not in {where}: {str(y[bad[0]])[:40]!r}.",
+            "correct or delete these rows, or use --task classification if all are names of classes.",
+        )
 
 
 def families(model: str, n_rows: int, sparse: bool) -> list[str]:
@@ -127,6 +145,7 @@ def basis_columns(table: Table, names: Sequence[str]) -> list[int]:
             raise InputError(
                 f"--basis {name!r} is not a numeric column.", "name one that is, or leave --basis out."
             )
+    names = list(dict.fromkeys(names))
     return [place[name] for name in names] if names else list(range(len(numbers)))
 
 
@@ -202,6 +221,8 @@ def parse_space(entries: Sequence[str], step: str) -> dict[str, Any] | None:
             raise InputError(f"--space {entry} cannot be read.", hint)
         per = next((word for word in words if word in ("feature", "class")), None)
         log = "log" in words or ("lin" not in words and low > 0 and high >= 100 * low)
+        if f"{step}__{name}" in space:
+            raise InputError(f"--space gives bounds of {name} twice.", "keep one of them.")
         try:
             space[f"{step}__{name}"] = (Log if log else Lin)(low, high, per=per)
         except ValueError as error:

@@ -6,7 +6,7 @@ one that holds both is refused with the line of the first cell that does not fit
 """
 
 from foldwise.tables.codes import MOST_CATEGORIES, Table, TableError
-from foldwise.tables.files import FORMATS, format_of, read_table
+from foldwise.tables.files import FORMATS, format_of, named_format, read_table
 from foldwise.tables.text import write_table
 
 __all__ = [
@@ -15,6 +15,7 @@ __all__ = [
     "Table",
     "TableError",
     "format_of",
+    "named_format",
     "read_table",
     "write_table",
 ]

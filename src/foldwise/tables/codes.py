@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 from array import array
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -18,17 +19,31 @@ __all__ = [
     "Request",
     "Table",
     "TableError",
+    "check_finite_target",
     "check_header",
+    "count_rows",
+    "is_number",
     "name_some",
 ]
 
 MISSING = frozenset({"", "na", "n/a", "nan", "null", "none", "?"})
+DATE = re.compile(r"\d{1,4}[-/.]\d{1,2}[-/.]\d{1,4}([ T]\d{1,2}[:.h]\d{2}.*)?")
+MOST_FAULTS = 8
+"""Columns that a message spells out."""
 MOST_CATEGORIES = 50
 """A text column with more different values than this is refused unless the caller allows them."""
 
 
 class TableError(ValueError):
-    """A table that cannot be used; the message says where and what to do."""
+    """A table that cannot be used; the message says where and what to do.
+
+    ``faults`` maps the columns that cannot be used to what is wrong with them: "mixed", "texts", "dates", "infinite",
+    "empty" or "type".
+    """
+
+    def __init__(self, message: str, faults: Mapping[str, str] | None = None):
+        super().__init__(message)
+        self.faults = dict(faults or {})
 
 
 @dataclass(frozen=True, eq=False)
@@ -50,6 +65,8 @@ class Table:
     unknown : dict from categorical column to number of cells coded -1
     extra : tuple of str
         Columns of the file that were not asked for.
+    lines : ndarray of shape (n_samples,) or None
+        Where each row stands in the file: its line, or its number in files without lines.
     """
 
     columns: tuple[str, ...]
@@ -59,6 +76,7 @@ class Table:
     missing: dict[str, tuple[int, int]] = field(default_factory=dict)
     unknown: dict[str, int] = field(default_factory=dict)
     extra: tuple[str, ...] = ()
+    lines: np.ndarray | None = None
 
 
 @dataclass(frozen=True)
@@ -92,6 +110,13 @@ class Request:
                 f"{self.path} has no column {name_some(absent)}. It has {name_some(header)}. Names are compared letter "
                 "by letter."
             )
+        for option, chosen in (("drop", self.drop), ("declare categorical", self.categorical)):
+            if self.target is not None and self.target in chosen:
+                raise TableError(
+                    f"{self.target!r} is the target; there is nothing to {option}. Leave it out there."
+                )
+        if both := [name for name in self.categorical if name in set(self.drop)]:
+            raise TableError(f"{name_some(both)} cannot be both dropped and categorical. Choose one.")
         left_out = {self.target, *self.drop}
         names = (
             list(self.columns)
@@ -147,6 +172,8 @@ class Builder:
         self.labels: list[str] = []
         self.missing: dict[str, tuple[int, int]] = {}
         self.unknown: dict[str, int] = {}
+        self.faults: dict[int, Fault] = {}
+        self.lines, self.unanswered = array("q"), array("q")
         self.n_rows = 0
 
     def add(self, row: Sequence[str], line: int) -> None:
@@ -156,8 +183,20 @@ class Builder:
             values = [self._cell(i, row[k].strip(), line) for i, k in enumerate(self.where)]
         self.cells.extend(values)
         if self.target_at is not None:
-            self.labels.append(self._label(row[self.target_at], line))
+            text = row[self.target_at].strip()
+            self.labels.append(text)
+            if text.lower() in MISSING:
+                self.unanswered.append(line)
+        self.lines.append(line)
         self.n_rows += 1
+
+    def fault(self, i: int, kind: str, line: int, text: str) -> float:
+        """Note that a column cannot be used, and why; its cells are passed over from here on."""
+        self.faults[i] = Fault(kind, line, text)
+        self.undecided.discard(i)
+        self.codes.pop(i, None)
+        self.missing.pop(self.names[i], None)
+        return math.nan
 
     def _plain(self, row: Sequence[str]) -> list[float] | None:
         """The row when all of it is finite numbers, else None."""
@@ -172,6 +211,8 @@ class Builder:
         return values
 
     def _cell(self, i: int, text: str, line: int) -> float:
+        if i in self.faults:
+            return math.nan
         if i in self.codes:
             return self._code(i, text, line)
         name = self.names[i]
@@ -182,16 +223,11 @@ class Builder:
         if is_number(text):
             value = float(text)
             if not math.isfinite(value):
-                raise TableError(
-                    f"{self._place(i, line)}: {text!r} is not finite. Replace it, or delete the row."
-                )
+                return self.fault(i, "infinite", line, text)
             self.undecided.discard(i)
             return value
         if i not in self.undecided:
-            raise TableError(
-                f"{self._place(i, line)}: {_short(text)} is not a number, while other cells of the column are. Correct "
-                "it, drop the column, or declare the column categorical."
-            )
+            return self.fault(i, "mixed", line, text)
         self.undecided.discard(i)
         self.codes[i] = {}
         self.missing.pop(name, None)
@@ -216,34 +252,23 @@ class Builder:
             self.unknown[name] = self.unknown.get(name, 0) + 1
             return -1.0
         if label is not None and name not in self.forced and is_number(label):
-            raise TableError(
-                f"{self._place(i, line)}: {_short(label)} is a number, while other cells of the column are texts. "
-                "Correct the column, drop it, or declare it categorical."
-            )
+            return self.fault(i, "mixed", line, label)
         codes[label] = float(len(codes))
         if len(codes) - (None in codes) > self.request.max_categories:
-            raise TableError(
-                f"{self.path}, column {name!r}: more than {self.request.max_categories} different texts. Drop it if it "
-                "is a name or a free text, or allow more categories."
-            )
+            dates = sum(bool(DATE.fullmatch(known)) for known in codes if known is not None)
+            return self.fault(i, "dates" if 2 * dates > len(codes) else "texts", line, text)
         return codes[label]
-
-    def _label(self, text: str, line: int) -> str:
-        text = text.strip()
-        if text.lower() in MISSING:
-            raise TableError(
-                f"{self.path}, line {line}, target {self.request.target!r}: the value is missing ({text!r}). Fill it "
-                "in or delete the row."
-            )
-        return text
-
-    def _place(self, i: int, line: int) -> str:
-        return f"{self.path}, line {line}, column {self.names[i]!r}"
 
     def table(self) -> Table:
         """The table of all rows."""
         if self.n_rows == 0:
             raise TableError(f"{self.path}: there is a header but no data row. Add rows below the header.")
+        for i, name in enumerate(self.names):
+            count, line = self.missing.get(name, (0, 0))
+            if count == self.n_rows and self.request.columns is None:
+                self.fault(i, "empty", line, "")
+        y = None if self.target_at is None else self._target()
+        self._check()
         X = np.frombuffer(self.cells, dtype=np.float64).reshape(self.n_rows, len(self.names)).copy()
         categories: dict[str, tuple[str | None, ...]] = {}
         for i, codes in self.codes.items():
@@ -258,20 +283,110 @@ class Builder:
                 order[int(codes[label])] = k
             X[:, i] = order[X[:, i].astype(int)]
             categories[name] = tuple(labels)
-        for name, (count, line) in self.missing.items():
-            if count == self.n_rows and self.request.columns is None:
-                raise TableError(
-                    f"{self.path}, column {name!r}: every cell is missing (from line {line} on). Drop the column."
-                )
-        y = None if self.target_at is None else as_target(self.labels)
-        return Table(tuple(self.names), X, y, categories, self.missing, self.unknown, self.extra)
+        lines = np.array(self.lines, dtype=np.int64)
+        return Table(tuple(self.names), X, y, categories, self.missing, self.unknown, self.extra, lines)
+
+    def _target(self) -> np.ndarray:
+        """Integers when every cell is one, else floats when every cell is a number, else strings."""
+        if self.unanswered or not all(map(is_number, self.labels)):
+            return np.array(self.labels)
+        y = np.array([float(text) for text in self.labels])
+        check_finite_target(y, self.lines, f"{self.path}, target {self.request.target!r}")
+        return whole_if_possible(y)
+
+    def _check(self) -> None:
+        """Refuse a table with columns or targets that cannot be used: all of them in one message."""
+        sentences = []
+        if self.unanswered:
+            sentences.append(
+                f"target {self.request.target!r}: the value is missing in {count_rows(self.unanswered)}. Fill it in or "
+                "delete the row."
+            )
+        faults = {self.names[i]: fault for i, fault in sorted(self.faults.items())}
+        given = self.request.categories is not None
+        if len(faults) == 1:
+            ((name, fault),) = faults.items()
+            sentences.append(
+                f"{fault.place(name)}: {fault.words(self.request.max_categories)}. {fault.advice(given)}"
+            )
+        elif faults:
+            shown = [
+                f"{_short(name)} ({fault.words(self.request.max_categories, short=True)})"
+                for name, fault in list(faults.items())[:MOST_FAULTS]
+            ]
+            more = f" and {len(faults) - MOST_FAULTS} more" if len(faults) > MOST_FAULTS else ""
+            advice = dict.fromkeys(fault.advice(given) for fault in faults.values())
+            sentences.append(
+                f"{len(faults)} columns cannot be used: {', '.join(shown)}{more}. {' '.join(advice)}"
+            )
+        if sentences:
+            kinds = {name: fault.kind for name, fault in faults.items()}
+            raise TableError(f"{self.path}, {' Also '.join(sentences)}", kinds)
 
 
-def as_target(labels: Sequence[str]) -> np.ndarray:
-    """Integers when every cell is one, else floats when every cell is a number, else strings."""
-    if not all(is_number(text) and math.isfinite(float(text)) for text in labels):
-        return np.array(labels)
-    return whole_if_possible(np.array([float(text) for text in labels]))
+@dataclass(frozen=True)
+class Fault:
+    """Why a column cannot be used: the kind, and the line and text of the cell that showed it."""
+
+    kind: str
+    line: int
+    text: str
+
+    def place(self, name: str) -> str:
+        """Where to look."""
+        return (
+            f"column {name!r}"
+            if self.kind in ("texts", "dates", "type")
+            else f"line {self.line}, column {name!r}"
+        )
+
+    def words(self, most: int, short: bool = False) -> str:
+        """What is wrong."""
+        line = f"line {self.line}: " if short else ""
+        example, number = _short(self.text, 30), is_number(self.text)
+        other = "texts" if number else "numbers"
+        is_one = "is a number" if number else "is not a number"
+        whole = f"{_short(self.text)} {is_one}, while other cells of the column are {other}"
+        return {
+            "mixed": f"{line}{example} among {other}" if short else whole,
+            "texts": f"more than {most} different texts, such as {example}",
+            "dates": f"more than {most} dates, such as {example}",
+            "infinite": f"{line}{_short(self.text)} is not finite",
+            "empty": "every cell is missing",
+            "type": f"values of type {self.text} are not supported",
+        }[self.kind]
+
+    def advice(self, given: bool) -> str:
+        """What to do; ``given``: the columns and their kinds are those of a model."""
+        if self.kind == "mixed":
+            return (
+                "Correct it." if given else "Correct it, drop the column, or declare the column categorical."
+            )
+        return {
+            "texts": "Drop names and free texts, or allow more categories.",
+            "dates": "Drop dates, or turn them into numbers (a year, a month, days since a day).",
+            "infinite": "Replace what is not finite, or delete the row.",
+            "empty": "Drop the column that is empty.",
+            "type": "Turn such values into numbers or texts, or drop the column.",
+        }[self.kind]
+
+
+def count_rows(lines: Sequence[int], most: int = 6) -> str:
+    """``3 rows (lines 4, 9, 12)``, the list cut where it is long."""
+    shown = ", ".join(str(line) for line in lines[:most]) + (", ..." if len(lines) > most else "")
+    if len(lines) == 1:
+        return f"1 row (line {shown})"
+    return f"{len(lines)} rows (lines {shown})"
+
+
+def check_finite_target(y: np.ndarray, lines: Any, where: str) -> None:
+    """Refuse a target with infinite values, and say where they are."""
+    bad = np.flatnonzero(~np.isfinite(y))
+    if len(bad):
+        raise TableError(
+            f"{where}: {y[bad[0]]} is not finite, in {count_rows([int(lines[k]) for k in bad])}. Replace it, or "
+            "delete the row."
+        )
 
 
 def whole_if_possible(y: np.ndarray) -> np.ndarray:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import gzip
 import io
+import os
 import zlib
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, nullcontext
@@ -20,6 +21,8 @@ __all__ = ["bounded_lines", "open_bytes", "read_text", "write_table"]
 
 MAX_LINE = 1 << 25
 """Longest line in characters: a million columns and more."""
+SMALL, MOST_GROWTH = 1 << 28, 500
+"""A gzip file may always unpack to this many bytes, and beyond that to this multiple of its size."""
 BOMS = {
     b"\xff\xfe\x00\x00": "utf-32",
     b"\x00\x00\xfe\xff": "utf-32",
@@ -78,6 +81,30 @@ def bounded_lines(file: Any, path: Path) -> Iterator[Any]:
         yield line
 
 
+class _Unpacked(io.RawIOBase):
+    """What comes out of a gzip file, until it is out of all proportion to what went in."""
+
+    def __init__(self, file: Any, packed: int, path: Path) -> None:
+        super().__init__()
+        self._file, self._packed, self._path, self._total = file, packed, path, 0
+
+    def readable(self) -> bool:
+        """It is."""
+        return True
+
+    def readinto(self, buffer: Any) -> int:
+        """As of any raw file."""
+        count = self._file.readinto(buffer)
+        self._total += count
+        # The size of a pipe is not known.
+        if self._packed and self._total > max(SMALL, MOST_GROWTH * self._packed):
+            raise TableError(
+                f"cannot read {self._path}: its {self._packed:,} bytes unpack to more than {MOST_GROWTH} times that, "
+                "which no table does. Unpack it yourself if it is right."
+            )
+        return count
+
+
 @contextmanager
 def open_bytes(path: Path) -> Iterator[Any]:
     """Open a plain or gzipped file; every way in which reading its bytes can fail becomes a TableError."""
@@ -86,7 +113,7 @@ def open_bytes(path: Path) -> Iterator[Any]:
             zipped = plain.peek(2)[:2] == b"\x1f\x8b"
             if zipped or path.suffix == ".gz":
                 with gzip.GzipFile(fileobj=plain) as file:
-                    yield io.BufferedReader(file)  # type: ignore[type-var,unused-ignore]
+                    yield io.BufferedReader(_Unpacked(file, os.fstat(plain.fileno()).st_size, path))
             else:
                 yield plain
     except (gzip.BadGzipFile, EOFError, zlib.error) as error:
