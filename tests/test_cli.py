@@ -540,6 +540,23 @@ def test_families(tmp_path, family, names, rival):
     assert content["comparison"]["loss"] == "epsilon_insensitive"
 
 
+def test_the_table_does_not_call_the_penalised_error_an_error(tmp_path):
+    path, report = tmp_path / "t.csv", tmp_path / "r.json"
+    data = load_named("diabetes", 60)
+    write_table(path, ["a", "b", "c", "y"], [*data.X[:, 2:5].T, data.y])
+    shown = run(
+        "fit", path, "--target", "y", "--model", "ard", "--cv", 3, "--json", report, "--verbose"
+    ).stdout
+    content = json.loads(report.read_text())
+    assert content["penalty"] > 0
+    assert content["cv_end"] == pytest.approx(content["cv_error"], rel=1e-6)
+    assert content["cv_end"] + content["penalty"] == pytest.approx(content["result"]["objective"])
+    for name in ("CV mean squared error at the end", "cross-validation error"):
+        found = re.search(rf"^{name} +([0-9.e+]+)", shown, re.MULTILINE)
+        assert float(found[1]) == pytest.approx(content["cv_error"], rel=1e-4)
+    assert re.search(r"^penalty on the widths", shown, re.MULTILINE)
+
+
 def test_a_semiparametric_model_is_saved_and_used(tmp_path):
     path, model = tmp_path / "t.csv", tmp_path / "m.skops"
     rng = np.random.default_rng(0)

@@ -4,13 +4,19 @@ from __future__ import annotations
 
 import json
 import math
+import re
 from dataclasses import dataclass
 
 import numpy as np
 import pytest
+from sklearn.model_selection import cross_val_score
 
+from foldwise import RBF, BilevelSearchCV, KernelSVR, LinearSVR
 from foldwise.losses import Absolute, Logistic, Squared, SquaredEpsilonInsensitive
 from foldwise.optimizers import Grid, LBfgsB, Rprop, TrustRegionNewton
+from foldwise.plotting import history_data
+from foldwise.report import gather, render
+from foldwise.report.facts import certificate
 from foldwise.result import KINKED_TOL, KKT_TOL, MESSAGES, SMOOTH_TOL, Record, Result, Status, judged
 from foldwise.space import Lin, Log
 from foldwise.testing import small_bilevel
@@ -139,7 +145,7 @@ def test_the_summary_of_many_values_stays_short():
 
 
 def test_the_summary_of_a_start_of_zero():
-    assert "+0.0%" in example(objective=0.0, objective_start=0.0).summary()
+    assert "+0.0%" in example(objective=0.0, objective_start=0.0, fold_objectives=[], history=[]).summary()
 
 
 def test_records_tell_the_whole_history():
@@ -273,3 +279,29 @@ def test_an_error_that_is_not_finite_is_never_selected(method):
     everywhere, theta = small_bilevel(Squared(), Overflowing(limit=-1.0))
     with pytest.raises(ValueError, match="not finite"):
         method.minimize(everywhere, theta)
+
+
+def test_the_error_is_told_apart_from_the_penalty():
+    """With one width per feature a penalty is added; no place may call the sum the cross-validation error."""
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(60, 3))
+    y = np.sin(3 * X[:, 0]) + 0.3 * rng.normal(size=60)
+    search = BilevelSearchCV(KernelSVR(RBF(ard=True)), cv=3, max_iter=5).fit(X, y)
+    result = search.result_
+    plain = KernelSVR(RBF(ard=True)).set_params(**search.best_params_)
+    true = -cross_val_score(plain, X, y, cv=3, scoring="neg_mean_squared_error").mean()
+    assert result.penalty > 1e-3 * true
+    assert result.error == pytest.approx(true, rel=1e-6)
+    assert result.error + result.penalty == result.objective
+    assert f"cross-validation error {true:.5g}"[:-1] in result.summary()
+    assert f"penalty of {result.penalty:.6g}" in result.summary()
+    data = history_data(search)
+    assert data.best[-1] == result.error
+    np.testing.assert_allclose(data.objective, -search.cv_results_["mean_test_score"])
+    facts = gather(search)
+    assert f"to {true:.4g}"[:-1] in " ".join(certificate(facts["result"]))
+    tile = re.search(r"<b>([^<]*)</b><span>cross-validated squared error", render(facts))
+    assert float(tile[1]) == pytest.approx(true, rel=1e-3)
+    ours = BilevelSearchCV(LinearSVR(), cv=3).fit(X, y).result_
+    assert (ours.penalty, ours.error) == (0.0, ours.objective)
+    assert "penalty" not in ours.summary()

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import math
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field, replace
 from enum import StrEnum
 from html import escape
@@ -10,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-__all__ = ["Record", "Result", "Status", "judged", "merge"]
+__all__ = ["Record", "Result", "Status", "error_of", "judged", "merge"]
 
 
 SCHEMA = "foldwise-result-1"
@@ -53,12 +55,26 @@ CUT_SHORT = (Status.INTERRUPTED, Status.TIME_LIMIT, Status.STOPPED)
 """Endings that say nothing about the point: the search would have gone on."""
 
 
+def error_of(objective: float | None, fold_objectives: Sequence[float | None]) -> float:
+    """The cross-validation error behind an objective: the mean over the folds, without a penalty that was added.
+
+    >>> error_of(1.5, [1.0, 2.0]), error_of(1.75, [1.0, 2.0])
+    (1.5, 1.5)
+    """
+    value = math.nan if objective is None else float(objective)
+    known = [fold for fold in fold_objectives if fold is not None]
+    mean = float(np.mean(known)) if known and len(known) == len(fold_objectives) else math.nan
+    # A difference of rounding is no penalty; without folds the objective is all that is known.
+    return value if math.isnan(mean) or math.isclose(mean, value, rel_tol=1e-9) else mean
+
+
 @dataclass
 class Record:
     """One evaluation of the cross-validation error.
 
     ``admissible`` is False for a point that does not keep the constraints of the method, such as a number of features:
     it is not returned, and ``best``, the lowest objective so far, is that of the others (infinite before the first).
+    ``objective`` is what is minimised, ``error`` the same without the penalty that some searches add.
     """
 
     start: int
@@ -72,6 +88,11 @@ class Record:
     fold_objectives: list[float] = field(default_factory=list)
     admissible: bool = True
 
+    @property
+    def error(self) -> float:
+        """The cross-validation error."""
+        return error_of(self.objective, self.fold_objectives)
+
 
 @dataclass
 class Result:
@@ -80,7 +101,10 @@ class Result:
     Attributes
     ----------
     theta, params : the selected point, as a vector and by name
-    objective, objective_start : cross-validation error there and at the first admissible point evaluated
+    objective, objective_start : what was minimised, there and at the first admissible point evaluated: the
+        cross-validation error, with one kernel width per feature plus the penalty on their spread (``shrinkage``)
+    error, error_start : the cross-validation error alone
+    penalty : what the objective adds to it; mostly 0
     fold_objectives : the error of each fold, averaged over the classes' problems
     status, message : how the search ended
     kkt : relative KKT residual of every inner solution, recomputed from the rows
@@ -121,6 +145,21 @@ class Result:
     approximation: dict[str, Any] | None = None
     details: dict[str, Any] = field(default_factory=dict)
 
+    @property
+    def error(self) -> float:
+        """The cross-validation error at the selected point."""
+        return error_of(self.objective, self.fold_objectives)
+
+    @property
+    def error_start(self) -> float:
+        """The cross-validation error at the first admissible point evaluated."""
+        return next((record.error for record in self.history if record.admissible), self.objective_start)
+
+    @property
+    def penalty(self) -> float:
+        """What was added to the error to make the objective."""
+        return self.objective - self.error
+
     def to_json(self) -> str:
         """The whole result as JSON text; :meth:`from_json` gives it back."""
         return json.dumps({"schema": SCHEMA, **asdict(self)}, default=_plain, allow_nan=True)
@@ -143,12 +182,17 @@ class Result:
 
     def summary(self) -> str:
         """The result in a few plain lines."""
-        change = 100 * (self.objective / self.objective_start - 1) if self.objective_start else 0.0
+        error, start = self.error, self.error_start
+        change = 100 * (error / start - 1) if start else 0.0
         lines = [
             f"{self.method}: {self.status.value}. {self.message}",
-            f"cross-validation error {self.objective:.6g} (start {self.objective_start:.6g}, {change:+.1f}%)",
+            f"cross-validation error {error:.6g} (start {start:.6g}, {change:+.1f}%)",
             f"{self.n_evaluations} evaluations, {self.elapsed:.2f} s",
         ]
+        if self.penalty:
+            lines.insert(
+                2, f"minimised was {self.objective:.6g}: the error and a penalty of {self.penalty:.6g}"
+            )
         for name, value in self.params.items():
             lines.append(f"  {name} = {_shown(value)}")
         if self.at_bound:

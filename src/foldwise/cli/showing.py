@@ -57,6 +57,8 @@ def print_summary(summary: dict[str, Any], search: Any = None) -> None:
         row(f"CV {metric} at the start", _number(summary["cv_start"]))
         own = summary["cv_end"]
     row(f"CV {metric} at the end", _number(own), _number(other["cv_error"]) if other else "")
+    if summary["penalty"]:
+        row("penalty on the widths, added in the search", _number(summary["penalty"]))
     if summary["test_error"] is not None:
         row(f"test {metric}", _number(summary["test_error"]), _number(other["test_error"]) if other else "")
     if nested := summary.get("nested"):

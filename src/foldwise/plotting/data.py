@@ -11,7 +11,7 @@ from sklearn.base import clone, is_classifier
 from sklearn.pipeline import Pipeline
 from sklearn.utils.validation import check_is_fitted
 
-from foldwise.result import Result
+from foldwise.result import Record, Result
 from foldwise.space import Lin, Log
 
 __all__ = [
@@ -124,7 +124,7 @@ class Growth:
 
 
 def history_data(source: Any) -> History:
-    """The course of a search.
+    """The course of a search: cross-validation errors, without the penalty that some searches add.
 
     Parameters
     ----------
@@ -144,11 +144,20 @@ def history_data(source: Any) -> History:
     return History(
         np.arange(len(records)),
         np.array([r.start for r in records]),
-        np.array([r.objective for r in records]),
-        np.array([r.best for r in records]),
+        np.array([r.error for r in records]),
+        _best_errors(records),
         np.array(norms, float),
         np.array([r.elapsed for r in records]),
     )
+
+
+def _best_errors(records: Sequence[Record]) -> np.ndarray:
+    """The error of the best point so far, which is the one of the lowest objective."""
+    best: list[float] = []
+    for record in records:
+        lowest = record.admissible and record.objective <= record.best
+        best.append(record.error if lowest else best[-1] if best else np.nan)
+    return np.array(best)
 
 
 def path_data(search: Any, names: Sequence[str] | None = None) -> Path:
@@ -227,7 +236,7 @@ def contour_data(
         verbose=0,
     )
     plan.fit(X, y, **fit_params)
-    grid = np.array([[*(r.params[name] for name in pair), r.objective] for r in plan.result_.history])
+    grid = np.array([[*(r.params[name] for name in pair), r.error] for r in plan.result_.history])
     axes = [_distinct(grid[:, k]) for k in (0, 1)]
     objective = np.full((len(axes[1]), len(axes[0])), np.nan)
     columns = [np.abs(grid[:, k, None] - axes[k]).argmin(axis=1) for k in (0, 1)]

@@ -13,7 +13,7 @@ from sklearn.utils.validation import check_is_fitted
 
 from foldwise.callbacks import as_json
 from foldwise.plotting.data import Contour, path_data, relevance_data
-from foldwise.result import Result, Status
+from foldwise.result import Result, Status, error_of
 from foldwise.version import __version__
 
 __all__ = ["SCHEMA", "certificate", "gather", "meaning"]
@@ -118,12 +118,21 @@ def gather(
 def certificate(result: Mapping[str, Any]) -> list[str]:
     """What is known about the answer, one plain sentence each; ``result`` as JSON holds it."""
     status = Status(result["status"])
-    start, end = result["objective_start"], result["objective"]
+    history = [record for record in result.get("history", ()) if record.get("admissible", True)]
+    end = error_of(result["objective"], result.get("fold_objectives", ()))
+    start = result["objective_start"]
+    if history:
+        start = error_of(history[0]["objective"], history[0]["fold_objectives"])
     sentences = [f"The search ended: {status.value}. {result['message']}"]
     if start:
         change = 100 * (end / start - 1)
         sentences.append(
             f"The cross-validation error went from {start:.5g} at the first point to {end:.5g} ({change:+.1f}%)."
+        )
+    if result["objective"] is not None and result["objective"] != end:
+        sentences.append(
+            f"What was minimised is {result['objective']:.5g}: that error and a penalty of "
+            f"{result['objective'] - end:.5g} on hyper-parameters that would over-fit the folds."
         )
     kkt = max(result["kkt"], default=None)
     if kkt is not None:

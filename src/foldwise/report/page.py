@@ -15,6 +15,7 @@ import numpy as np
 from foldwise.outputs import writing
 from foldwise.report.charts import Series, bar_chart, heat_map, line_chart, number
 from foldwise.report.facts import SCHEMA, certificate, gather
+from foldwise.result import error_of
 
 __all__ = ["render", "write_report"]
 
@@ -95,7 +96,7 @@ def _section(title: str, body: str) -> str:
 def _lead(facts: Mapping[str, Any]) -> str:
     result = facts["result"]
     tiles = [
-        (f"cross-validated {facts['criterion']} error", number(result["objective"])),
+        (f"cross-validated {facts['criterion']} error", number(_error(result))),
         *((name, number(value)) for name, value in facts["errors"].items()),
         ("how the search ended", result["status"]),
         ("evaluations", str(result["n_evaluations"])),
@@ -156,8 +157,11 @@ def _course(facts: Mapping[str, Any]) -> str:
         return ""
     shown = _thin(len(history))
     step = np.array([history[i]["evaluation"] for i in shown]) + 1.0
-    objective = np.array([_float(history[i]["objective"]) for i in shown])
-    best = np.array([_float(history[i]["best"]) for i in shown])
+    error = np.array([_error(record) for record in history])
+    lowest = np.array([_float(record["objective"]) <= _float(record["best"]) for record in history])
+    best = error[np.maximum.accumulate(np.where(lowest, np.arange(len(history)), 0))]
+    best = np.where(np.logical_or.accumulate(lowest), best, np.nan)[shown]
+    objective = error[shown]
     norm = np.array([_float(history[i]["gradient_norm"]) for i in shown])
     tips = [_tip(history[i]) for i in shown]
     wide = bool(np.nanmin(objective) > 0 and np.nanmax(objective) > 20 * np.nanmin(objective))
@@ -204,7 +208,7 @@ def _course(facts: Mapping[str, Any]) -> str:
         {
             "evaluation": record["evaluation"] + 1,
             "start": record["start"] + 1,
-            "error": record["objective"],
+            "error": _error(record),
             "derivative": record["gradient_norm"],
             "seconds": record["elapsed"],
             "note": record["note"],
@@ -311,7 +315,7 @@ def _list(sentences: Sequence[str]) -> str:
 
 
 def _tip(record: Mapping[str, Any]) -> str:
-    lines = [f"evaluation {record['evaluation'] + 1}: {number(record['objective'])}"]
+    lines = [f"evaluation {record['evaluation'] + 1}: {number(_error(record))}"]
     for name, value in list(record["params"].items())[:4]:
         values = np.atleast_1d(np.array(value, float))
         shown = number(values[0]) if values.size == 1 else f"{number(values.min())} to {number(values.max())}"
@@ -325,6 +329,11 @@ def _thin(count: int) -> np.ndarray:
         if count
         else np.zeros(0, int)
     )
+
+
+def _error(record: Mapping[str, Any]) -> float:
+    """The cross-validation error of an evaluation or of the result."""
+    return error_of(record["objective"], record["fold_objectives"])
 
 
 def _float(value: Any) -> float:
