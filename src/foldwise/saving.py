@@ -7,6 +7,7 @@ wants, what was selected, and how good that was.
 
 from __future__ import annotations
 
+import io
 import json
 import math
 import zipfile
@@ -167,6 +168,8 @@ def _packed(skops_io: Any, content: dict[str, Any], path: Path) -> bytes:
         refused = _refused(skops_io.get_untrusted_types(data=data))
         if not refused:
             skops_io.loads(data, trusted=skops_io.get_untrusted_types(data=data))
+        if _grown(io.BytesIO(data), len(data)):
+            raise ValueError("its sparse arrays hold little but equal numbers and would not be loaded")
     except Exception as error:  # whatever an object of a stranger may raise
         what = str(error).splitlines()[0] if str(error) else type(error).__name__
         raise SavingError(f"{path} was not written: {name} cannot be saved ({what}).", hint) from error
@@ -207,7 +210,12 @@ def load_model(path: str | Path) -> SavedModel:
     if not path.is_file():
         raise SavingError(f"there is no model file {path}.", hint)
     try:
-        check_size(path)
+        size = path.stat().st_size
+        if grown := _grown(path, size):
+            raise SavingError(
+                f"{path} was not loaded: its {size:,} bytes would become {grown:,}, which no model does.",
+                hint,
+            )
         unknown = skops_io.get_untrusted_types(file=path)
         refused = _refused(unknown)
         content = None if refused else skops_io.load(path, trusted=unknown)
@@ -242,16 +250,15 @@ def load_model(path: str | Path) -> SavedModel:
         raise SavingError(f"{path} is damaged: a part of the model is missing.", hint) from None
 
 
-def check_size(path: str | Path) -> None:
-    """Refuse an archive that would fill the memory, from what it says of itself and before anything is unpacked.
+def _grown(source: Path | io.BytesIO, size: int) -> int:
+    """Bytes that an archive of ``size`` would become, where these are too many for a model; else 0.
 
-    A zip file never yields more than the sizes in its directory, so these bound what loading takes: together, as often
-    as they are referred to, at most ``MOST_GROWTH`` times the size of the file or ``SMALL`` bytes. What
-    :func:`save_model` writes is hardly compressed.
+    It is known from what the archive says of itself, before anything is unpacked: a zip file never yields more than the
+    sizes in its directory. Together, as often as they are referred to, they may come to ``MOST_GROWTH`` times the size
+    of the file or to ``SMALL`` bytes; what :func:`save_model` writes is hardly compressed.
     """
-    path = Path(path)
-    limit = max(SMALL, MOST_GROWTH * path.stat().st_size)
-    with zipfile.ZipFile(path) as archive:
+    limit = max(SMALL, MOST_GROWTH * size)
+    with zipfile.ZipFile(source) as archive:
         sizes = {entry.filename: entry.file_size for entry in archive.infolist()}
         total = sum(sizes.values())
         if total <= limit:
@@ -263,11 +270,7 @@ def check_size(path: str | Path) -> None:
         for name in [name for name in sizes if name.endswith(".npy")] if total <= limit else []:
             with archive.open(name) as raw:
                 total += max(0, _declared(raw) - sizes[name])
-    if total > limit:
-        raise SavingError(
-            f"{path} was not loaded: its {path.stat().st_size:,} bytes would become {total:,}, which no model does.",
-            "use a file that foldwise fit --out wrote.",
-        )
+    return total if total > limit else 0
 
 
 def _references(schema: Any) -> dict[str, int]:

@@ -37,7 +37,7 @@ app = typer.Typer(
     rich_markup_mode=None,
     pretty_exceptions_enable=False,
     context_settings={"max_content_width": 100, "help_option_names": ["-h", "--help"]},
-    epilog="Exit codes: 0 done, 1 internal error, 2 bad input, 130 interrupted with no result, 141 output closed.",
+    epilog="Exit codes: 0 done, 1 internal error, 2 bad input, 130 interrupted with no model, 141 output closed.",
 )
 
 
@@ -45,6 +45,9 @@ def option(*names: str, help: str, **settings: Any) -> Any:
     """An option whose help is one line; defaults are told in words where they are not plain."""
     return typer.Option(*names, help=help, show_default=False, **settings)
 
+
+CHUNK = 1 << 13
+"""Characters that are written to standard output at a time."""
 
 Debug = Annotated[bool, option("--debug", help="Show the traceback of an error.")]
 
@@ -195,5 +198,6 @@ def write_text(path: Path, text: str) -> None:
     elif sys.stdout is None:
         raise InputError("standard output is closed.", "give a file to write to.")
     else:
-        sys.stdout.write(text)
-        sys.stdout.flush()
+        for at in range(0, len(text), CHUNK):  # so that a reader who has gone is noticed on the way
+            sys.stdout.write(text[at : at + CHUNK])
+            sys.stdout.flush()

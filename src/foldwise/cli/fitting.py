@@ -335,11 +335,7 @@ def _run(rows: Data, family: str, settings: Settings, label: str, shares: int) -
     with warnings.catch_warnings(record=True) as caught, progress or nullcontext():
         warnings.simplefilter("always")
         began = time.perf_counter()
-        try:
-            search.fit(*rows.train)
-        except KeyboardInterrupt:
-            if not hasattr(search, "result_"):  # in the final fit the search is over
-                raise
+        search.fit(*rows.train)
         seconds = time.perf_counter() - began
     texts = list(dict.fromkeys(str(w.message) for w in caught))
     for text in texts:
