@@ -160,6 +160,10 @@ class Result:
         """What was added to the error to make the objective."""
         return self.objective - self.error
 
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        """Take the fields from a copy or a file; a file may hold the status as a plain text."""
+        self.__dict__.update(state, status=Status(state["status"]))
+
     def to_json(self) -> str:
         """The whole result as JSON text; :meth:`from_json` gives it back."""
         return json.dumps({"schema": SCHEMA, **asdict(self)}, default=_plain, allow_nan=True)
