@@ -19,7 +19,7 @@ from foldwise.estimators.kernel import kernel_solver
 from foldwise.estimators.linear import linear_solver
 from foldwise.losses import Hinge, Loss, QuarticHinge
 from foldwise.models import Tunable
-from foldwise.models.kernel import kernel_dimension, kernel_start, slot_sizes
+from foldwise.models.kernel import as_often, kernel_dimension, kernel_start, slot_sizes
 from foldwise.models.linear import default_dimension
 from foldwise.optimizers.base import plain_params
 from foldwise.optimizers.starts import default_starts
@@ -238,7 +238,8 @@ def build_program(
     if marks is not None:
         program.exact = lambda: bilevel(dimensions, None)
     if kernel:
-        program._values, program._candidates = kernel_start(model, first, set(dimensions))
+        often = as_often(first, (rows if folds is None else folds[0][1]).weight, model)
+        program._values, program._candidates = kernel_start(model, often, set(dimensions))
         narrow = _narrow(model, dimensions, d)
         program._values |= {
             name: float(np.mean(model.values[name]))
@@ -437,7 +438,8 @@ def _dimensions(model, X, rows, splits, how, spec: Mapping[str, Any]) -> dict[st
         if entry is not None and not isinstance(entry, str):
             dimension = as_dimension(name, entry)
         elif kernel:
-            dimension = kernel_dimension(name, model, X, spread, rows.group is not None)
+            often = as_often(X, rows.weight, model)
+            dimension = kernel_dimension(name, model, often, spread, rows.group is not None)
             dimension = replace(dimension, per=dimension.per if entry is None else entry)
         else:
             grouped = rows.group is not None

@@ -7,6 +7,7 @@ import time
 import warnings
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import nullcontext
+from copy import copy
 from dataclasses import replace
 from functools import partial
 from typing import Any, ClassVar
@@ -20,6 +21,7 @@ from sklearn.utils import check_random_state, estimator_html_repr, get_tags, ind
 from sklearn.utils.metaestimators import available_if
 from sklearn.utils.validation import (
     _check_sample_weight,
+    check_array,
     check_is_fitted,
     has_fit_parameter,
 )
@@ -458,6 +460,10 @@ class BilevelSearchCV(CallbackSupportMixin, MetaEstimatorMixin, BaseEstimator):
         if tunable.standardize() == "general":
             X, y = indexable(X, y)
             n = X.shape[0] if hasattr(X, "shape") else len(X)
+            if 0 in getattr(X, "shape", (n,)):
+                check_array(
+                    X, accept_sparse=True, dtype=None, ensure_all_finite=False
+                )  # says what is missing
             if hasattr(X, "columns"):
                 self.feature_names_in_ = np.asarray(X.columns, dtype=object)
             if hasattr(X, "shape") and len(X.shape) == 2:
@@ -719,11 +725,19 @@ class BilevelSearchCV(CallbackSupportMixin, MetaEstimatorMixin, BaseEstimator):
     def _estimator_type(self):
         return getattr(self.estimator, "_estimator_type", None)
 
+    def _two_classes_only(self) -> bool:
+        try:
+            return describe(self.estimator).min_classes_error is not None
+        except (ValueError, TypeError, AttributeError):  # what cannot be tuned is refused by fit
+            return False
+
     def __sklearn_tags__(self):
         tags = super().__sklearn_tags__()
         inner = get_tags(self.estimator)
         tags.estimator_type = inner.estimator_type
-        tags.classifier_tags = inner.classifier_tags
+        tags.classifier_tags = copy(inner.classifier_tags)
+        if tags.classifier_tags is not None and self._two_classes_only():
+            tags.classifier_tags.multi_class = False
         tags.regressor_tags = inner.regressor_tags
         tags.input_tags.sparse = inner.input_tags.sparse
         tags.input_tags.pairwise = inner.input_tags.pairwise

@@ -22,7 +22,7 @@ from foldwise.problems.assemble import Role
 from foldwise.problems.assemble_kernel import KernelModel, kernel_slots
 from foldwise.space import Dimension, Lin, Log
 
-__all__ = ["BUILDERS", "kernel_dimension", "kernel_start"]
+__all__ = ["BUILDERS", "as_often", "kernel_dimension", "kernel_start"]
 
 
 def kernel_dimension(name: str, model: KernelModel, X: np.ndarray, spread: float, grouped: bool) -> Dimension:
@@ -38,6 +38,20 @@ def kernel_dimension(name: str, model: KernelModel, X: np.ndarray, spread: float
         low, high = 1e-2 / size, 1e4 / size
         return Log(low, high, per=per) if role.sign > 0 else Log(0.5 / high, 0.5 / low, per=per)
     return Log(*model.kernel.bounds(X)[model.slot_names[name]])
+
+
+def as_often(X: np.ndarray, weight: np.ndarray | None, model: KernelModel) -> np.ndarray:
+    """The rows as often as they weigh, so that bounds and starts do not depend on which way that is said.
+
+    Whole weights are taken as they are, others in tenths of their mean; of many rows a part stands for all.
+    """
+    if weight is None or len(weight) != len(X) or model.kernel.precomputed:
+        return X
+    step = max(1, len(X) // 2_000)
+    X, weight = X[::step], weight[::step]
+    whole = np.all(weight == np.rint(weight)) and weight.sum() <= 20 * len(weight)
+    times = weight if whole else np.rint(10.0 * weight / max(weight.mean(), np.finfo(float).tiny))
+    return np.repeat(X, times.astype(int), axis=0) if np.any(times > 0) else X
 
 
 def _diagonal(kernel: Kernel, X: np.ndarray) -> float:

@@ -168,7 +168,8 @@ def _sk_logistic(last, prefix, steps) -> Tunable:
         )
 
     error = (
-        "scikit-learn's LogisticRegression trains more than two classes jointly, which is not a set of one-against-"
+        "Only binary classification is supported. The type of the target is multiclass: scikit-learn's "
+        "LogisticRegression trains more than two classes jointly, which is not a set of one-against-"
         "the-rest problems; use foldwise.LinearSVC(loss='logistic') for more than two classes"
     )
     return Tunable(last, prefix, steps, "classification", build, ("C",), ("C",), {"C": -1.0}, error)
