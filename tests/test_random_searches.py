@@ -8,7 +8,18 @@ import pytest
 from foldwise import SemiparametricSVR
 from foldwise.losses import SmoothMisclassification, Squared
 from foldwise.testing import RandomSearch, judge, random_search, shrink
-from foldwise.testing.fuzz import main
+from foldwise.testing.fuzz import main, verdict_of
+
+SEEDS = 300
+CHUNK = 10
+KNOWN: dict[int, str] = {
+    57: "polynomial kernels overflow",
+    164: "polynomial kernels overflow",
+    156: "single precision weights",
+    160: "balanced weights of the criterion: rows or weights",
+    230: "worse than its start where the target is small",
+}
+"""Seeds that fail today, with the fault."""
 
 RIDGE = RandomSearch(
     seed=6,
@@ -44,7 +55,7 @@ def test_referee_sees_a_wrong_criterion(monkeypatch, method, factor, kind):
         data=(*RIDGE.data, "y = y > 0"),
         options={"cv": "3", "criterion": "'smooth_misclassification'"},
     )
-    verdict = judge(classes, slopes=True)
+    verdict = judge(classes)
     assert (verdict.outcome, verdict.kind) == ("failed", kind), verdict
 
 
@@ -71,3 +82,22 @@ def test_fuzz_prints_failures_as_reproductions(capsys):
 
 def test_best_params_of_a_semiparametric_search_fit_its_estimator():
     assert SemiparametricSVR().set_params(kernel__gamma=0.25).kernel.gamma == 0.25
+
+
+@pytest.mark.parametrize("first", range(0, SEEDS, CHUNK))
+def test_random_searches_hold_before_the_referee(first):
+    for seed in range(first, first + CHUNK):
+        if seed in KNOWN:
+            continue
+        drawn = random_search(seed)
+        verdict = verdict_of(drawn, limit=60.0)
+        assert verdict.outcome != "failed", (
+            f"seed {seed}: {verdict.kind}: {verdict.message}\n{drawn.source()}"
+        )
+
+
+@pytest.mark.parametrize(
+    "seed", [pytest.param(seed, marks=pytest.mark.xfail(reason=why)) for seed, why in KNOWN.items()]
+)
+def test_random_search_with_a_known_fault(seed):
+    assert verdict_of(random_search(seed)).outcome != "failed"

@@ -62,6 +62,7 @@ def select(
 ) -> Result:
     """Run the method from every starting point; the best result, with the history of all."""
     bilevel = program.bilevel
+    optimizer.check(bilevel)
     before: list[Result] = []
     ends: list[Evaluation] = []
     # 1. Where to start: stages before the search, points with a reason, random ones.

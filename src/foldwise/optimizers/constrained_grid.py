@@ -9,7 +9,7 @@ from typing import ClassVar
 import numpy as np
 
 from foldwise.arguments import Table, instance, integer
-from foldwise.bilevel import Evaluation
+from foldwise.bilevel import Bilevel, Evaluation
 from foldwise.optimizers.base import Minimizer, Trace
 from foldwise.optimizers.plans import VALUES, Grid, snake
 from foldwise.result import Status
@@ -74,9 +74,14 @@ class ConstrainedGrid(Minimizer):
         boxes = space.slices.get(self.box)
         return boxes is None or int(np.sum(theta[boxes] > space.lower[boxes])) <= self.max_features
 
+    def check(self, bilevel: Bilevel) -> None:
+        """Refuse a space without boxes."""
+        super().check(bilevel)
+        self._block(bilevel.space)
+
     def iterate(self, trace: Trace, theta: np.ndarray) -> Status:
         """Run the three stages; ``theta`` is not used."""
-        block = self._block(trace)
+        block = self._block(trace.space)
         boxes = trace.space.slices[block.name]
         here = self._others(trace, boxes)
         kept, here = self._eliminate(trace, block, here)
@@ -89,8 +94,8 @@ class ConstrainedGrid(Minimizer):
             warm = trace.evaluate(theta.copy(), warm=warm, note="combinations")
         return Status.EXHAUSTED
 
-    def _block(self, trace: Trace) -> Block:
-        blocks = {block.name: block for block in trace.space.blocks}
+    def _block(self, space: Space) -> Block:
+        blocks = {block.name: block for block in space.blocks}
         if self.box not in blocks:
             raise ValueError(
                 f"method {self.name!r} selects features by their boxes, and this space has no {self.box!r}; it has: "

@@ -8,6 +8,7 @@ from typing import Any, ClassVar
 import numpy as np
 
 from foldwise.arguments import FLAG, Table, instance
+from foldwise.bilevel import Bilevel
 from foldwise.optimizers.base import Minimizer, Trace
 from foldwise.optimizers.newton import TrustRegionNewton
 from foldwise.optimizers.pbp import PenalizedBilevel
@@ -75,6 +76,11 @@ class Rescued(Minimizer):
     def admits(self, space, theta: np.ndarray) -> bool:
         """Whether ``theta`` keeps the constraints of both."""
         return self.method.admits(space, theta) and self.pbp.admits(space, theta)
+
+    def check(self, bilevel: Bilevel) -> None:
+        """Refuse what one of the two methods cannot minimise."""
+        self.method.check(bilevel)
+        self.pbp.check(bilevel)
 
     def iterate(self, trace: Trace, theta: np.ndarray) -> Status:
         """Run from ``theta``."""

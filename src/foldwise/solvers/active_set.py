@@ -7,7 +7,6 @@ from typing import Any
 
 import numpy as np
 
-from foldwise.deadline import look_at_clock
 from foldwise.problems.dual import EDGE, FreeSystem, decision_limits, interval_ends
 from foldwise.problems.gram import submatrix
 
@@ -68,7 +67,6 @@ def finish(
     settled = np.zeros(len(y), dtype=bool)
     repeats, gap, rounds = 0, np.inf, 0
     while rounds < max_rounds:
-        look_at_clock()
         rounds += 1
         tol = rounding(K, y, alpha)
         low, up = decision_limits(y, tube, side, free, ~free & (alpha != 0))

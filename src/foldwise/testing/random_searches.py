@@ -27,9 +27,10 @@ MODULES = {
     "StratifiedKFold StratifiedShuffleSplit TimeSeriesSplit",
     "sklearn.pipeline": "make_pipeline",
     "sklearn.preprocessing": "MaxAbsScaler MinMaxScaler PolynomialFeatures StandardScaler",
-    "foldwise": "RBF BilevelSearchCV KernelSVC KernelSVR Lin Linear LinearSVC LinearSVR Log Polynomial "
-    "SemiparametricSVR Sum",
-    "foldwise.losses": "Huber Logistic QuarticHinge",
+    "foldwise": "RBF AdditiveChi2 BilevelSearchCV ExpChi2 KernelSVC KernelSVR Lin Linear LinearSVC LinearSVR Log "
+    "Polynomial SemiparametricSVR Sum",
+    "foldwise.losses": "Huber Logistic QuarticHinge SmoothMisclassification",
+    "foldwise.optimizers": "LBfgsB Random TrustRegionNewton",
 }
 """Where the names come from that a text may use; a name behind a dot, such as svm.LinearSVC, is not one of them."""
 
@@ -186,6 +187,9 @@ class _Plan:
     weights: bool = False
     groups: bool = False
     precomputed: bool = False
+    positive: bool = False
+    rough: bool = False
+    method: str = "auto"
     ours: bool = False
     exact: bool = False
     loss: str = ""
@@ -214,11 +218,12 @@ def random_search(seed: int) -> RandomSearch:
     dice = _Dice(seed)
     plan, machine, params = _machine(dice)
     method, options = _method(dice, plan)
+    plan.method = method
     plan.n, plan.d = _size(dice, plan, method)
     data, fit = _data(dice, plan)
     steps = _steps(dice, plan)
-    space = _space(dice, plan, method, bool(steps))
-    options |= _options(dice, plan, method, space)
+    space = _space(dice, plan, method)
+    options |= _options(dice, plan, method, space, f"{machine.split('.')[-1].lower()}__" if steps else "")
     options["cv"], more = _splitter(dice, plan, method)
     if more is not None:
         data.append(more)
@@ -306,8 +311,8 @@ def _linear_params(dice: _Dice, plan: _Plan, params: dict[str, str]) -> None:
         if params["penalty"] == "'elasticnet'":
             params["l1_ratio"] = dice.one(["0.2", "0.7", "np.float32(0.5)"])
     if dice.chance(0.3):
-        plan.names.append("box")
-        plan.per["box"] = ("feature",)
+        plan.names += ["box"] if dice.chance(0.8) else ["box", "box_lower"]
+        plan.per |= {"box": ("feature",), "box_lower": ("feature",)}
         if dice.chance(0.4):
             params["box"] = dice.one(["1.0", "0.3", "np.full(d, 0.5)"])
         if dice.chance(0.2):
@@ -355,13 +360,17 @@ def _kernel_params(dice: _Dice, plan: _Plan, params: dict[str, str], machine: st
             "Sum([RBF(), Linear()])",
             "Sum([RBF(ard=True), RBF(2.0)], columns=[[0], None])",
             "'precomputed'",
+            "ExpChi2(0.5)",
+            "AdditiveChi2()",
         ],
-        [4, 1, 3, 1, 1, 1, 0.5, 0.5, 1, 0.5, 0.3],
+        [4, 1, 3, 1, 1, 1, 0.5, 0.5, 1, 0.5, 0.3, 0.4, 0.2],
     )
-    plan.precomputed = kernel == "'precomputed'"
+    plan.precomputed, plan.positive = kernel == "'precomputed'", "Chi2" in kernel
+    if kernel == "RBF(ard=True)":
+        plan.per["kernel__gamma"] = ("feature",)
     if kernel:
         params["kernel"] = kernel
-    if "RBF" in kernel or kernel in ("", "'rbf'"):
+    if "RBF" in kernel or "Exp" in kernel or kernel in ("", "'rbf'"):
         plan.names.append("kernel__k0__gamma" if "Sum" in kernel else "kernel__gamma")
     if "oly" in kernel:
         plan.names += ["kernel__gamma", "kernel__coef0"]
@@ -369,7 +378,12 @@ def _kernel_params(dice: _Dice, plan: _Plan, params: dict[str, str], machine: st
         plan.names.append("kernel__weights")
     if machine == "SemiparametricSVR":
         params["basis"] = dice.one(
-            ["[0]", "[lambda X: X[:, 0] ** 2]", "None", "[('up', lambda X: X[:, -1])]"]
+            [
+                "[0]",
+                "[lambda X: np.asarray(X)[:, 0] ** 2]",
+                "None",
+                "[('last', lambda X: np.asarray(X)[:, -1])]",
+            ]
         )
     elif plan.loss != "quartic_hinge" or dice.chance(0.2):
         params["loss"] = repr(plan.loss)
@@ -437,19 +451,22 @@ def _sk_linear_params(dice: _Dice, plan: _Plan, params: dict[str, str], machine:
         params[plan.names[0]] = dice.one([dice.number(1e-3, 1e3), "np.float32(2)", "10"])
 
 
+OBJECTS = ["TrustRegionNewton(hessian='gauss-newton')", "LBfgsB(max_iter=5)", "Random(n_iter=4)"]
+
+
 def _method(dice: _Dice, plan: _Plan) -> tuple[str, dict[str, str]]:
     """A method and a criterion, mostly ones that go together."""
     classes = plan.task == "classification"
     smooth = ["squared", "squared_hinge", "modified_huber", "logistic", "smooth_misclassification"]
     criterion = "auto"
     if dice.chance(0.5):
-        names = [*smooth, "hinge", "misclassification", "absolute", "Logistic(s=1.0)"] if classes else [
-            "squared", "absolute"
-        ]  # fmt: skip
+        objects = ["Logistic(s=1.0)", "SmoothMisclassification(s=10.0)"]
+        more = [*smooth, "hinge", "misclassification", "absolute", *objects]
+        names = more if classes else ["squared", "absolute"]
         criterion = dice.one(names)
     if dice.chance(0.02):
         criterion = dice.one(["hinge", "squared", "misclassification", "accuracy"])
-    rough = criterion == "misclassification"
+    rough = plan.rough = criterion == "misclassification"
     corner = criterion in ("absolute", "hinge")
     if dice.chance(0.05):
         method = dice.one([
@@ -472,15 +489,21 @@ def _method(dice: _Dice, plan: _Plan) -> tuple[str, dict[str, str]]:
         method = "bundle"
     if "box" in plan.names and plan.kind == "linear" and dice.chance(0.15):
         method = "constrained_grid"
+    widths = plan.kind == "kernel" and "kernel__gamma" in plan.per and plan.loss == "hinge"
+    if widths and dice.chance(0.15):
+        method, criterion = "mpec", dice.one(["hinge", "misclassification"])
     out = {"method": repr(method) if method != "auto" else "", "criterion": ""}
+    if method == "auto" and not rough and dice.chance(0.06):
+        method, out["method"] = "object", dice.one(OBJECTS)
     if criterion != "auto":
         out["criterion"] = criterion if "(" in criterion else repr(criterion)
     return method, out
 
 
 def _size(dice: _Dice, plan: _Plan, method: str) -> tuple[int, int]:
-    small = method in ("mpec", "pbp", "slams") or "Semi" in plan.loss
-    n = int(dice.rng.integers(12, 25 if small else 40 if dice.chance(0.6) else 121))
+    small = method in ("mpec", "pbp", "slams")
+    tiny = method == "mpec" and plan.kind == "kernel"
+    n = int(dice.rng.integers(12, 15 if tiny else 25 if small else 40 if dice.chance(0.6) else 121))
     d = int(dice.rng.integers(1, 4 if small else 7))
     return n, d
 
@@ -509,7 +532,8 @@ STEPS = {
 
 def _data(dice: _Dice, plan: _Plan) -> tuple[list[str], dict[str, str]]:
     """Statements that make X, y, weights and groups; what ``fit`` is given of them."""
-    lines = [dice.one(["X = rng.normal(size=(n, d))", "X = rng.uniform(size=(n, d))"], [3, 1])]
+    draws = ["X = rng.normal(size=(n, d))", "X = rng.uniform(size=(n, d))"]
+    lines = [draws[1] if plan.positive else dice.one(draws, [3, 1])]
     signal = dice.one(
         ["X.sum(axis=1)", "np.sin(2 * X[:, 0])", "X[:, 0] * X[:, -1]", "X[:, 0] - 0.5 * X[:, -1]"]
     )
@@ -526,7 +550,7 @@ def _data(dice: _Dice, plan: _Plan) -> tuple[list[str], dict[str, str]]:
     elif dice.chance(0.2):
         lines.append("X = X * 10.0 ** rng.integers(-2, 3, d)")
     if dice.chance(0.08):
-        lines.append(f"X = X + {dice.one(['1e3', '1e6', '-50'])}")
+        lines.append(f"X = X + {dice.one(['1e3', '1e6', '50' if plan.positive else '-50'])}")
     if dice.chance(0.06):
         lines.append("X[n // 2 :] = X[: n - n // 2]")
     # 2. How X is kept.
@@ -535,8 +559,8 @@ def _data(dice: _Dice, plan: _Plan) -> tuple[list[str], dict[str, str]]:
             "X = X @ X.T" if dice.chance(0.4) else "X = np.exp(-0.2 * ((X[:, None] - X) ** 2).sum(-1))"
         )
     form = dice.one(
-        ["", "int", "float32", "fortran", "readonly", "frame", "sparse", "strided"],
-        [14, 1, 1, 1, 1, 1.5, 1.5, 1],
+        ["", "int", "float32", "fortran", "readonly", "frame", "sparse", "strided", "list"],
+        [14, 1, 1, 1, 1, 1.5, 1.5, 1, 0.3],
     )
     if plan.precomputed and form in ("int", "sparse", "frame"):
         form = ""
@@ -549,6 +573,7 @@ def _data(dice: _Dice, plan: _Plan) -> tuple[list[str], dict[str, str]]:
         "sparse": dice.one(
             ["X = sp.csr_array(X * (np.abs(X) > 0.3))", "X = sp.csc_matrix(X * (rng.random((n, d)) < 0.7))"]
         ),
+        "list": "X = X.tolist()",
         "strided": "X = np.repeat(X, 2, axis=0)[::2]",
     }
     if form:
@@ -560,10 +585,12 @@ def _data(dice: _Dice, plan: _Plan) -> tuple[list[str], dict[str, str]]:
         plan.weights = True
         fit["sample_weight"] = "w"
         lines.append(f"w = {dice.one(WEIGHTS)}")
-    if plan.ours and dice.chance(0.12):
+    if plan.ours and dice.chance(0.12) and plan.method != "grid":  # a value per group makes a large grid
         plan.groups = True
         fit["sample_groups"] = "g"
         lines.append(dice.one(["g = np.arange(n) % 2", "g = np.array(['a', 'b', 'c'])[np.arange(n) % 3]"]))
+    if dice.chance(0.05):
+        lines.append(dice.one(["y = y.tolist()", "y = pd.Series(y)", "y = y.astype(object)"], [1, 1, 0.3]))
     return lines, fit
 
 
@@ -613,14 +640,15 @@ def _steps(dice: _Dice, plan: _Plan) -> list[str]:
     return steps
 
 
-def _space(dice: _Dice, plan: _Plan, method: str, piped: bool) -> Mapping[str, str] | tuple[str, ...] | None:
+def _space(dice: _Dice, plan: _Plan, method: str) -> Mapping[str, str] | tuple[str, ...] | None:
     """What is tuned and within which bounds."""
     needs_box = method == "constrained_grid" and "box" in plan.names
     if dice.chance(0.35) and not needs_box and method not in ("mpec", "slams"):
         return None
     names = [name for name in plan.names if not (name == "box" and method == "pbp")]
     if method in ("mpec", "slams"):
-        names = [name for name in names if name in ("C", "epsilon", "box")] or names
+        own = ("C", "epsilon", "box", "box_lower", "kernel__gamma")
+        names = [name for name in names if name in own] or names
     if method == "grid":
         names = dice.subset(names)[:2]
     chosen = [dice.one(names)] if dice.chance(0.3) else dice.subset(names)
@@ -646,6 +674,8 @@ def _bounds(dice: _Dice, plan: _Plan, name: str) -> str:
         out = dice.one(["(0, {})", "Lin(0, {})", "Lin(0.0, 0.5 * {})", "Log(1e-4 * {0}, {0})"]).format(high)
     elif last == "box":
         out = dice.one(["Lin(0, 2)", "(0, 1)", "Lin(0.1, 0.5)"])
+    elif last == "box_lower":
+        out = dice.one(["Lin(-2, 0)", "(-1, 0)", "Lin(-0.5, -0.1)"])
     elif last == "class_weight":
         out = dice.one(["Log(0.1, 10, per='class')", "(0.1, 10)"])
     else:
@@ -669,19 +699,23 @@ def _bounds(dice: _Dice, plan: _Plan, name: str) -> str:
     return out
 
 
-def _options(dice: _Dice, plan: _Plan, method: str, space: Any) -> dict[str, str]:
+def _options(dice: _Dice, plan: _Plan, method: str, space: Any, prefix: str) -> dict[str, str]:
     out: dict[str, str] = {}
     if dice.chance(0.25):
         out["refit"] = dice.one(["False", "True"])
     if dice.chance(0.2):
         out["rescale"] = dice.one(["True", "False", "'auto'"])
-    if dice.chance(0.12):
+    planned = method in ("grid", "random", "constrained_grid", "object") or (method == "auto" and plan.rough)
+    planned = planned and not dice.chance(0.05)
+    if dice.chance(0.12) and not planned:
         out["n_starts"] = dice.one(["1", "2", "3"])
     if dice.chance(0.1):
         out["n_jobs"] = dice.one(["1", "2"])
-    if dice.chance(0.3) and method not in ("grid", "random", "constrained_grid"):
+    if dice.chance(0.3) and not planned:
         out["max_iter"] = dice.one(["1", "3", "10"])
-    if dice.chance(0.1):
+    if dice.chance(0.03):
+        out["max_time"] = "60"
+    if dice.chance(0.1) and not planned:
         out["tol"] = dice.one(["1e-3", "1e-7", "0.1"])
     if plan.kind == "kernel" and dice.chance(0.15):
         out["low_rank"] = dice.one(["False", "'auto'", "True"], [2, 1, 1])
@@ -689,6 +723,8 @@ def _options(dice: _Dice, plan: _Plan, method: str, space: Any) -> dict[str, str
         out["shrinkage"] = dice.one(["0", "5.0", "0.5"])
     if dice.chance(0.4):
         out["random_state"] = dice.one(["0", "7", "np.random.RandomState(3)"], [3, 3, 0.3])
+    if plan.task == "classification" and dice.chance(0.12):
+        out["criterion_weight"] = dice.one(["'balanced'", "None", "dict(zip(np.unique(y), [2.0, 1.0]))"])
     tuned = 3 if space is None else len(space)
     if method == "grid":
         out["method_options"] = str({"points": dice.one([2, 3, 4] if tuned > 2 else [3, 5])})
@@ -701,6 +737,13 @@ def _options(dice: _Dice, plan: _Plan, method: str, space: Any) -> dict[str, str
     elif method == "pbp" and isinstance(space, dict) and set(space) == {"C", "epsilon"} and dice.chance(0.3):
         if "per" not in "".join(space.values()):
             out["method_options"] = "{'constraints': ([[1.0, 1.0]], [0.5])}"
+    elif (
+        isinstance(space, dict)
+        and "C" in space
+        and method in ("auto", "lbfgsb", "rprop")
+        and dice.chance(0.1)
+    ):
+        out["method_options"] = f"{{'start': {{'{prefix}C': 1.0}}}}"
     elif method == "newton" and dice.chance(0.1):
         out["method_options"] = "{'hessian': 'gauss-newton'}"
     return out

@@ -10,9 +10,9 @@ from typing import Any, ClassVar
 import numpy as np
 
 from foldwise.arguments import FLAG, NONE, Rule, Table, integer, number, numbers
-from foldwise.bilevel import Evaluation
+from foldwise.bilevel import Bilevel, Evaluation
 from foldwise.optimizers.base import Minimizer, StopSearch, Trace
-from foldwise.optimizers.pbp.penalised import Centre, Penalised
+from foldwise.optimizers.pbp.penalised import Centre, Penalised, check_problems
 from foldwise.optimizers.pbp.proximity import Control, Descent, descend
 from foldwise.optimizers.pbp.subproblem import Polyhedron, least_distance
 from foldwise.optimizers.quadratic import REACH
@@ -140,6 +140,12 @@ class PenalizedBilevel(Minimizer):
                 f"theta ({', '.join(space.names[:6])}{', ...' if space.size > 6 else ''}); got A of shape {rows.shape}"
             )
         return rows, limit
+
+    def check(self, bilevel: Bilevel) -> None:
+        """Refuse other than linear problems with dense columns, and constraints of another size."""
+        super().check(bilevel)
+        check_problems(bilevel)
+        self._polyhedron(bilevel.space)
 
     def iterate(self, trace: Trace, theta: np.ndarray) -> Status:
         """Run from ``theta``."""

@@ -23,7 +23,7 @@ from foldwise.optimizers.quadratic import natural_units
 from foldwise.problems.curvature import GramFree
 from foldwise.problems.linear import LinearProblem, Point
 
-__all__ = ["Centre", "Kinks", "Penalised"]
+__all__ = ["Centre", "Kinks", "Penalised", "check_problems"]
 
 
 @dataclass(eq=False)
@@ -79,6 +79,16 @@ class Kinks:
         return len(self.task)
 
 
+def check_problems(bilevel: Bilevel) -> None:
+    """Refuse training problems that are not linear ones with dense columns."""
+    for problem in bilevel.problems:
+        if type(problem) is not LinearProblem or isinstance(problem.curvature, GramFree):
+            raise ValueError(
+                "method 'pbp' needs a linear model with a smooth loss, without boxes or reference weights, on "
+                "dense columns, at most 3,000 and at most twice as many as rows; use method='newton' or 'lbfgsb'"
+            )
+
+
 class Penalised:
     """The penalised objective of a program, as a function of all weights and hyper-parameters.
 
@@ -89,12 +99,7 @@ class Penalised:
     """
 
     def __init__(self, bilevel: Bilevel) -> None:
-        for problem in bilevel.problems:
-            if type(problem) is not LinearProblem or isinstance(problem.curvature, GramFree):
-                raise ValueError(
-                    "method 'pbp' needs a linear model with a smooth loss, without boxes or reference weights, on "
-                    "dense columns, at most 3,000 and at most twice as many as rows; use method='newton' or 'lbfgsb'"
-                )
+        check_problems(bilevel)
         self.bilevel, self.space = bilevel, bilevel.space
         # Problems with a state of their own: what happens here does not depend on evaluations in between.
         self.problems: list[LinearProblem] = [problem.twin() for problem in bilevel.problems]

@@ -1,0 +1,203 @@
+"""Every method with every model and every criterion: what is allowed keeps its promises, the rest is refused at once.
+
+Methods, losses and criteria come from their registries, so that a new one is tried with everything that is there.
+"""
+
+from __future__ import annotations
+
+import warnings
+
+import numpy as np
+import pytest
+from sklearn.exceptions import ConvergenceWarning
+from sklearn.linear_model import LogisticRegression, Ridge
+
+from foldwise import (
+    RBF,
+    BilevelSearchCV,
+    KernelSVC,
+    KernelSVR,
+    Lin,
+    LinearSVC,
+    LinearSVR,
+    Log,
+    SemiparametricSVR,
+)
+from foldwise.losses import CRITERIA, LOSSES, get_loss
+from foldwise.models import describe, kernel, linear
+from foldwise.optimizers import METHODS
+from foldwise.result import Status
+
+N, D = 18, 2
+LINEAR, KERNEL = (LinearSVC, LinearSVR), (KernelSVC, KernelSVR)
+FEW = {
+    "grid": {"points": 2},
+    "constrained_grid": {"points": 2, "max_features": 1},
+    "random": {"n_iter": 3},
+    "mpec": {"max_iter": 40},
+    "slams": {"rounds": 1, "max_iter": 10},
+}
+"""Options that keep a method short; others take max_iter."""
+
+
+def models():
+    """One estimator per machine and loss, with boxes on one more of each linear kind."""
+    out = {}
+    for kind in (*LINEAR, *KERNEL):
+        for name in LOSSES:
+            if get_loss(name).task == kind._task:
+                out[f"{kind.__name__}-{name}"] = kind(loss=name)
+    out["SemiparametricSVR"] = SemiparametricSVR([0])
+    for kind in {**linear.BUILDERS, **kernel.BUILDERS}:
+        if kind.__module__.startswith("sklearn"):
+            loss = {"loss": "squared_epsilon_insensitive"} if kind.__name__ == "LinearSVR" else {}
+            out[f"sklearn-{kind.__name__}"] = kind(**loss)
+    return out
+
+
+MODELS = models()
+
+
+def data(task):
+    rng = np.random.default_rng(4)
+    X = rng.normal(size=(N, D))
+    z = X[:, 0] - 0.5 * X[:, 1] ** 2 + 0.5 * rng.normal(size=N)
+    return X, (z > np.median(z)).astype(int) if task == "classification" else z
+
+
+def loss_of(estimator):
+    own = getattr(estimator, "_loss", None)
+    return own() if own is not None else None
+
+
+def is_exact(estimator):
+    loss = loss_of(estimator)
+    return type(estimator).__name__ in ("SVC", "SVR", "SemiparametricSVR") or (
+        loss is not None and loss.polyhedral
+    )
+
+
+def is_linear(estimator):
+    return type(estimator).__name__ in ("LinearSVC", "LinearSVR", "Ridge", "LogisticRegression")
+
+
+def refused(method, estimator, criterion):
+    """Why docs/methods.md does not allow this triple; "" when it does. A new method is allowed everything."""
+    task = describe(estimator).task
+    loss = CRITERIA[criterion]()
+    if task == "regression" and loss.task == "classification":
+        return "a criterion of classes"
+    if METHODS[method].needs_gradient and not loss.differentiable:
+        return "no gradient"
+    if method in ("mpec", "slams"):
+        program = ("hinge", "misclassification") if task == "classification" else ("absolute",)
+        ours = isinstance(estimator, LINEAR)
+        return "" if ours and is_exact(estimator) and criterion in program else "not its program"
+    if method == "pbp" and not (is_linear(estimator) and not is_exact(estimator)):
+        return "not its program"
+    if method == "constrained_grid":
+        return "no boxes"
+    return ""
+
+
+def search_of(method, estimator, criterion, space=None):
+    options = dict(FEW.get(method, {}))
+    evaluations = []
+    limits = {} if method in FEW else {"max_iter": 3}
+    search = BilevelSearchCV(
+        estimator,
+        space,
+        method=method,
+        criterion=criterion,
+        cv=2,
+        method_options=options,
+        callbacks=[evaluations.append],
+        random_state=0,
+        refit=False,
+        **limits,
+    )
+    return search, evaluations
+
+
+def check(search, evaluations):
+    """At or below the start, within the bounds, and a status that its own numbers bear out."""
+    result, space = search.result_, search.space_
+    theta = np.array(result.theta)
+    assert evaluations
+    assert result.objective <= result.objective_start * (1 + 1e-9)
+    assert np.isfinite(result.objective)
+    assert np.all(theta >= space.lower - 1e-12 * (1 + np.abs(theta)))
+    assert np.all(theta <= space.upper + 1e-12 * (1 + np.abs(theta)))
+    assert result.message
+    assert len(result.history) == result.n_evaluations
+    if result.status is Status.CONVERGED:
+        assert max(result.kkt) <= 1e-3 or result.warnings
+
+
+@pytest.mark.parametrize("method", METHODS)
+@pytest.mark.parametrize("model", MODELS)
+def test_every_method_with_every_model_and_criterion(method, model):
+    estimator = MODELS[model]
+    X, y = data(describe(estimator).task)
+    for criterion in CRITERIA:
+        search, evaluations = search_of(method, estimator, criterion)
+        why = refused(method, estimator, criterion)
+        if why:
+            with pytest.raises(ValueError) as error:
+                search.fit(X, y)
+            assert not evaluations, f"{criterion}: refused ({why}) after {len(evaluations)} evaluations"
+            assert len(str(error.value).split()) >= 8, str(error.value)
+            continue
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", ConvergenceWarning)
+            search.fit(X, y)
+        check(search, evaluations)
+
+
+@pytest.mark.parametrize("method", METHODS)
+@pytest.mark.parametrize(
+    "loss", ["hinge", "epsilon_insensitive", "squared_hinge", "squared_epsilon_insensitive"]
+)
+def test_every_method_with_boxes(method, loss):
+    classes = "hinge" in loss
+    estimator = LinearSVC(loss) if classes else LinearSVR(loss)
+    X, y = data(describe(estimator).task)
+    criterion = "hinge" if classes else "absolute"
+    search, evaluations = search_of(
+        method, estimator, criterion, {"C": Log(1e-2, 1e2), "box": Lin(0, 2, per="feature")}
+    )
+    exact = not loss.startswith("squared")
+    if method == "pbp" or (method in ("mpec", "slams") and not exact):
+        with pytest.raises(ValueError):
+            search.fit(X, y)
+        assert not evaluations
+        return
+    search.fit(X, y)
+    check(search, evaluations)
+    assert np.all(search.best_params_["box"] >= 0)
+    assert np.all(search.best_params_["box"] <= 2)
+
+
+KERNEL_PROGRAM = pytest.mark.xfail(reason="the kernel program asks for shrinkage=0")
+
+
+@pytest.mark.parametrize(
+    "method", [pytest.param(name, marks=KERNEL_PROGRAM) if name == "mpec" else name for name in METHODS]
+)
+def test_every_method_with_a_width_per_feature(method):
+    estimator = KernelSVC(RBF(ard=True), loss="hinge")
+    X, y = data("classification")
+    search, evaluations = search_of(method, estimator, "hinge")
+    if method in ("slams", "pbp", "constrained_grid"):
+        with pytest.raises(ValueError):
+            search.fit(X, y)
+        assert not evaluations
+        return
+    search.fit(X, y)
+    check(search, evaluations)
+
+
+def test_machines_of_the_registry_are_all_tried():
+    tried = {type(estimator) for estimator in MODELS.values()}
+    assert tried >= {*linear.BUILDERS, *kernel.BUILDERS}
+    assert {Ridge, LogisticRegression} <= tried
