@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from foldwise import hypergradient
+from foldwise.deadline import look_at_clock
 from foldwise.losses import Loss
 from foldwise.space import Space
 
@@ -72,6 +73,7 @@ class Bilevel:
         theta = self.space.clip(np.asarray(theta, float))
         points: list[Any] = []
         for i, problem in enumerate(self.problems):
+            look_at_clock()
             if warm is None:
                 alike = i > 0 and hasattr(problem, "start_like")
                 W = problem.start_like(self.problems[0], points[0]) if alike else problem.start()
@@ -110,6 +112,7 @@ class Bilevel:
             total = np.zeros(self.space.size)
             evaluation.adjoints = []
             for problem, point in zip(self.problems, evaluation.points, strict=True):
+                look_at_clock()
                 part, u = hypergradient.gradient(problem, point, self.criterion)
                 total += part
                 evaluation.adjoints.append(u)
@@ -121,6 +124,7 @@ class Bilevel:
             total = np.zeros((p, p))
             evaluation.sensitivities = []
             for problem, point, u in zip(self.problems, evaluation.points, evaluation.adjoints, strict=True):
+                look_at_clock()
                 part, J = hypergradient.hessian(problem, point, self.criterion, u, exact)
                 total += part
                 evaluation.sensitivities.append(J)

@@ -53,6 +53,7 @@ from foldwise.estimators.encoding import (
     encode_groups,
     with_callbacks,
 )
+from foldwise.fit_time import fit_seconds
 from foldwise.losses import Loss, get_criterion
 from foldwise.models import Tunable, describe
 from foldwise.optimizers.base import Minimizer
@@ -170,7 +171,11 @@ class BilevelSearchCV(CallbackSupportMixin, MetaEstimatorMixin, BaseEstimator):
         and 1e-3 for exact ones.
     max_iter : int, optional
     max_time : float, optional
-        Seconds; the best point so far is used when they are over.
+        Seconds; the best point so far is used when they are over. An evaluation that is under way then is abandoned,
+        between the steps and folds of its training problems; only the first one is completed, since without it there
+        is nothing to return. The final fit is not bounded: how long it may take is estimated from fits to few rows
+        (``result_.details["refit_estimate"]``, seconds), with a warning before it begins when it goes far beyond
+        ``max_time``; ``refit=False`` gives the values, ``best_params_`` and ``refit_params_``, without it.
     callbacks : sequence of callables
         Each is called with a ``Record`` after every evaluation; returning True stops the search.
     n_jobs : int, optional
@@ -630,12 +635,14 @@ class BilevelSearchCV(CallbackSupportMixin, MetaEstimatorMixin, BaseEstimator):
 
     def _refit(self, tunable, X, y, fit_params, params, classes, context, program: Program) -> None:
         """Fit a copy with these values to all rows."""
-        began = time.perf_counter()
         estimator = tunable.configure(clone(self.estimator), params, classes)
         last = estimator[-1] if tunable.steps is not None else estimator
         if hasattr(last, "start_from") and (known := program.decisions()) is not None:
             last.start_from(*known)
         given = {tunable.prefix + name: value for name, value in fit_params.items() if value is not None}
+        if self.max_time is not None:
+            self._foresee(estimator, X, y, given)
+        began = time.perf_counter()
         task = None if context is None else context.subcontext(task_name="refit")
         # What is given is for the last step, in folds and here: metadata routing inside a pipeline is not used.
         with nullcontext() if task is None else task.propagate_callback_context(estimator):
@@ -649,6 +656,22 @@ class BilevelSearchCV(CallbackSupportMixin, MetaEstimatorMixin, BaseEstimator):
         self.refit_time_ = time.perf_counter() - began
         if context is not None:
             context.call_on_fit_task_end(estimator=self, X=X, y=y)
+
+    def _foresee(self, estimator: Any, X: Any, y: Any, given: dict[str, Any]) -> None:
+        """Estimate the time of the final fit, and warn when it goes far beyond ``max_time``."""
+        seconds = fit_seconds(estimator, X, y, given)
+        if seconds is None:
+            return
+        details = {**self.result_.details, "refit_estimate": seconds}
+        words = (
+            f"the final fit may take about {seconds:.0f} s; max_time={self.max_time:g} bounds the search alone, which "
+            f"took {self.result_.elapsed:.1f} s. refit=False gives best_params_ and refit_params_ without it"
+        )
+        far = seconds > 1.0 and self.result_.elapsed + seconds > FAR * self.max_time
+        known = [*self.result_.warnings, words] if far else self.result_.warnings
+        self.result_ = replace(self.result_, details=details, warnings=known)
+        if far:
+            warnings.warn(words, UserWarning, stacklevel=4)
 
     # What a fitted search offers: the methods of the best estimator.
 
@@ -720,6 +743,10 @@ class BilevelSearchCV(CallbackSupportMixin, MetaEstimatorMixin, BaseEstimator):
         tags.input_tags.pairwise = inner.input_tags.pairwise
         tags.target_tags.required = True
         return tags
+
+
+FAR = 1.5
+"""A final fit that ends beyond this many times ``max_time`` is worth a warning."""
 
 
 def _arrays(params: dict[str, Any]) -> dict[str, Any]:

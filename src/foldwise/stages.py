@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 
 from foldwise.bilevel import Bilevel, Evaluation
-from foldwise.optimizers.base import Minimizer, Trace, run
+from foldwise.optimizers.base import Minimizer, StopSearch, Trace, run
 from foldwise.optimizers.newton import TrustRegionNewton
 from foldwise.problems.assemble import Rows
 from foldwise.result import CUT_SHORT, MESSAGES, Result, Status
@@ -136,6 +136,9 @@ def play(
         prelude.seed(program, thetas[0], stage.index)
         try:
             runs = _runs(stage, program, thetas, limits, kept)
+        except StopSearch as stop:  # the time was over before this stage had a point
+            prelude.ended = stop.status
+            break
         except KeyboardInterrupt:  # before this stage had a point
             if prelude.values is None:
                 raise
@@ -160,7 +163,7 @@ def play(
 
 def _runs(stage: Stage, program: Bilevel, thetas, limits, kept) -> list[tuple[Result, Bilevel]]:
     """The results of a stage, each with the program that has its end: one, or one for every starting point."""
-    options = {**limits, **({} if stage.real else {"callback": None})}
+    options = {**limits, **({} if stage.real else {"callback": None, "may_abandon": True})}
     method = TrustRegionNewton(tol=stage.tol)
     groups = [[theta] for theta in thetas] if stage.several else [thetas]
     runs: list[tuple[Result, Bilevel]] = []

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import fields, is_dataclass, replace
 from functools import partial
 from typing import Any, ClassVar, Protocol
@@ -12,6 +13,7 @@ import numpy as np
 
 from foldwise.arguments import Table, check_arguments
 from foldwise.bilevel import Bilevel, Evaluation
+from foldwise.deadline import OutOfTime, until
 from foldwise.optimizers.quadratic import promised_decrease
 from foldwise.result import KINKED_TOL, KKT_TOL, MESSAGES, SMOOTH_TOL, Record, Result, Status, judged
 from foldwise.space import Space
@@ -96,6 +98,7 @@ class Trace:
         self.admits = admits
         self.bilevel, self.callback, self.deadline, self.start = bilevel, callback, deadline, start
         self.space = bilevel.space
+        self.may_abandon = False
         self.history: list[Record] = []
         self.best: Evaluation | None = None
         self._best_record: Record | None = None
@@ -118,19 +121,36 @@ class Trace:
         """
         if self.best is not None and order and np.array_equal(theta, self.best.theta):
             return self.differentiate(self.best, order, exact)
-        evaluation = self.bilevel.evaluate(theta, warm)
+        with self._within(self.best is not None or self.may_abandon):
+            evaluation = self.bilevel.evaluate(theta, warm)
         if order and not np.isfinite(evaluation.objective):
             if self.best is None:
                 raise ValueError(f"the cross-validation error is not finite at the first point; {REMEDY}")
             raise StopSearch(Status.STALLED)
         if order:
-            self.bilevel.differentiate(evaluation, order, exact)
+            try:
+                with self._within(True):
+                    self.bilevel.differentiate(evaluation, order, exact)
+            except StopSearch:
+                self.record(evaluation, note)  # its value is known
+                raise
         self.record(evaluation, note)
         return evaluation
 
+    @contextmanager
+    def _within(self, limited: bool) -> Iterator[None]:
+        """Solvers inside look at the deadline, if ``limited``; what they leave unfinished is forgotten."""
+        try:
+            with until(self.deadline if limited else None):
+                yield
+        except OutOfTime:
+            self.bilevel.reset()
+            raise StopSearch(Status.TIME_LIMIT) from None
+
     def differentiate(self, evaluation: Evaluation, order: int = 1, exact: bool = True) -> Evaluation:
         """Derivatives of an evaluation that was recorded without them."""
-        self.bilevel.differentiate(evaluation, order, exact)
+        with self._within(True):
+            self.bilevel.differentiate(evaluation, order, exact)
         if evaluation is self.best and self._best_record is not None:
             self._best_record.gradient_norm = float(np.linalg.norm(self.bilevel.projected(evaluation)))
         return evaluation
@@ -195,16 +215,21 @@ def run(
     start: int = 0,
     began: float | None = None,
     candidates: Sequence[np.ndarray] = (),
+    may_abandon: bool = False,
 ) -> Result:
     """Run a method within its limits. The point returned is the best admissible one evaluated, certified from the rows.
 
     Ctrl-C ends the search, not the program: the best point so far is returned with that status. Before any
     evaluation is complete there is nothing to return, and the interrupt passes through. ``candidates`` are further
     starting points: all are evaluated and the method starts from the best.
+
+    An evaluation that is under way at the deadline is abandoned, but the first is completed: without it there is
+    nothing to return. With ``may_abandon`` that one is abandoned too, and :class:`StopSearch` passes through.
     """
     optimizer.check(bilevel)
     admits = partial(optimizer.admits, bilevel.space)
     trace = Trace(bilevel, callback, deadline, start, began, admits)
+    trace.may_abandon = may_abandon
     try:
         theta0 = optimizer.feasible(bilevel.space, np.asarray(theta0, float))
         if not np.any(bilevel.space.upper > bilevel.space.lower):  # nothing to move
@@ -214,6 +239,8 @@ def run(
             theta0 = _scan(trace, [theta0, *(optimizer.feasible(bilevel.space, c) for c in candidates)])
         status = optimizer.iterate(trace, theta0)
     except StopSearch as stop:
+        if trace.best is None and may_abandon:
+            raise
         status = stop.status
     except KeyboardInterrupt:
         if trace.best is None:

@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+from foldwise.deadline import look_at_clock
 from foldwise.problems.dual import EDGE, FreeSystem, decision_limits, interval_ends
 from foldwise.problems.gram import submatrix
 
@@ -67,6 +68,7 @@ def finish(
     settled = np.zeros(len(y), dtype=bool)
     repeats, gap, rounds = 0, np.inf, 0
     while rounds < max_rounds:
+        look_at_clock()
         rounds += 1
         tol = rounding(K, y, alpha)
         low, up = decision_limits(y, tube, side, free, ~free & (alpha != 0))

@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+from foldwise.deadline import look_at_clock
 from foldwise.problems.dual import EDGE, decision_limits
 from foldwise.problems.gram import submatrix
 from foldwise.problems.kernel import KernelPoint
@@ -70,6 +71,7 @@ def finish(
     before, repeats, restarted = np.full(len(y), np.nan), 0, False
     gap, rounds = np.inf, 0
     while rounds < max_rounds:
+        look_at_clock()
         rounds += 1
         tol = rounding(K, y, alpha)
         at_bound = ~free & (alpha != 0)

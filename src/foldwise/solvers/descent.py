@@ -13,6 +13,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
+from foldwise.deadline import look_at_clock
 from foldwise.problems.pieces import AT_LOWER, AT_UPPER, AT_ZERO, ActiveSet, KinkSystem, Pieces
 
 __all__ = ["Ended", "descend"]
@@ -72,6 +73,7 @@ def _rounds(problem: Pieces, w: np.ndarray, active: ActiveSet | None, max_rounds
     state = _State(problem, w) if active is None else _State.settled(problem, w, active)
     optimal, careful, rounds, before = False, False, 0, float(np.finfo(float).max)
     while rounds < max_rounds:
+        look_at_clock()
         rounds += 1
         # 1. The way to the minimum over the active set.
         state.aim()

@@ -10,6 +10,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from foldwise.deadline import look_at_clock
+
 __all__ = ["Fista"]
 
 
@@ -39,6 +41,7 @@ class Fista:
         M = np.maximum(np.linalg.norm(g_y, axis=1), 1.0)
         steps, done = 0, self._finished(problem, par, g_y, diagonal * y)
         while steps < self.max_iter and not done.all():
+            look_at_clock()
             # 1. Backtracking: the smallest M on the list for which the model at y lies above f at the prox point.
             while True:
                 p = (y - g_y / M[:, None]) / (1.0 + diagonal / M[:, None])

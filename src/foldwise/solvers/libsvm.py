@@ -8,6 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 from sklearn.base import clone
 
+from foldwise.deadline import look_at_clock
 from foldwise.problems.dual import DualProblem, interval_ends
 from foldwise.problems.gram import submatrix
 from foldwise.problems.kernel import KernelPoint
@@ -48,6 +49,7 @@ class LibSvm:
         converged = np.ones(M, dtype=bool)
         steps = 0
         for m in range(M):
+            look_at_clock()
             y = problem.Y[problem.target[m]]
             tube = None if tubes is None else np.broadcast_to(tubes, (M, n))[m]
             done = None

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from foldwise.deadline import look_at_clock
 from foldwise.solvers.liblinear import first_guess
 from foldwise.solvers.line_search import step_length
 
@@ -45,6 +46,7 @@ class Newton:
         g, size = _gradient(problem, W, par, diagonal, c, live)
         steps, searched = 0, np.zeros(problem.n_tasks, dtype=bool)
         while True:
+            look_at_clock()
             keep = np.linalg.norm(g, axis=1) > self.tol * size
             live, g = live[keep], g[keep]
             if not len(live) and searched.any():

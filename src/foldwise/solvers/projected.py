@@ -11,6 +11,7 @@ from dataclasses import dataclass
 import numpy as np
 from scipy.linalg.lapack import dpotrs
 
+from foldwise.deadline import look_at_clock
 from foldwise.problems.boxed import BoxedPoint, BoxedProblem, held_columns
 from foldwise.problems.cholesky import cholesky
 
@@ -41,6 +42,7 @@ class ProjectedNewton:
         live, steps = np.ones(problem.n_tasks, dtype=bool), 0
         value = problem.value(W, theta)
         while True:
+            look_at_clock()
             # 1. Gradients, and which weights they hold at a bound.
             pull = problem.loss_grad(W, par)
             push = problem.diagonal(par) * W + problem.near(par) * (W - problem.reference)

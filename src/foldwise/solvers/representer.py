@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from foldwise.deadline import look_at_clock
 from foldwise.problems.kernel import KernelPoint, KernelProblem
 from foldwise.solvers.line_search import step_length
 
@@ -145,6 +146,7 @@ class RepresenterNewton:
             reach += state.b[live][:, None] - state.Z[live]
         out, shift = -r, np.zeros(len(live))
         for i, m in enumerate(live):
+            look_at_clock()
             rows = np.flatnonzero(bends[i])
             system = gram.system(rows, bends[i][rows], terms.intercept)
             total = -float(slopes[i].sum())
