@@ -51,11 +51,12 @@ class Slow:
     """A solver whose every solve takes a while, in steps."""
 
     def __init__(self, solver, steps):
-        self.solver, self.steps = solver, steps
+        self.solver, self.steps, self.taken = solver, steps, 0
 
     def solve(self, problem, theta, W):
         for _ in range(self.steps):
             time.sleep(0.01)
+            self.taken += 1
             look_at_clock()
         return self.solver.solve(problem, theta, W)
 
@@ -66,10 +67,9 @@ def test_an_evaluation_under_way_at_the_deadline_is_abandoned(method):
     bilevel.solver = Slow(bilevel.solver, 40)
     began = time.perf_counter()
     result = run(method, bilevel, theta, deadline=began + 0.6)
-    took = time.perf_counter() - began
     assert result.status is Status.TIME_LIMIT
     assert result.n_evaluations == 1
-    assert took < 0.8 + 0.3  # the second evaluation would have ended at 0.8, and a third at 1.2
+    assert bilevel.solver.taken < 2 * 40  # the second evaluation was left on its way
     assert np.isfinite(result.objective)
 
 

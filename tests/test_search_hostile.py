@@ -272,6 +272,26 @@ def test_targets_of_all_kinds_serve_classification(y):
     assert search.best_score_ == BilevelSearchCV(LinearSVC(), cv=3).fit(X, LABELS).best_score_
 
 
+@pytest.mark.parametrize("estimator", [SVC(), Ridge(), LinearSVC(), KernelSVR()], ids=str)
+def test_one_weight_for_all_rows_serves_search_and_final_fit(estimator):
+    y = target(estimator)
+    one = BilevelSearchCV(estimator, cv=3, max_iter=3).fit(X, y, sample_weight=2.0)
+    all_rows = BilevelSearchCV(estimator, cv=3, max_iter=3).fit(X, y, sample_weight=np.full(48, 2.0))
+    np.testing.assert_array_equal(one.predict(X), all_rows.predict(X))
+
+
+@pytest.mark.parametrize("steps", [(), (MaxAbsScaler(),)], ids=["alone", "behind a step"])
+@pytest.mark.parametrize("machine", [LinearSVC(), LinearSVR(), SVC(), KernelSVR()], ids=str)
+def test_no_rows_and_no_features_are_said(machine, steps):
+    search = BilevelSearchCV(make_pipeline(*steps, machine) if steps else machine, cv=3)
+    with pytest.raises(ValueError, match=r"0 sample\(s\)"):
+        search.fit(np.zeros((0, 3)), np.zeros(0))
+    with pytest.raises(ValueError, match=r"0 feature\(s\)"):
+        search.fit(np.zeros((48, 0)), target(machine))
+    with pytest.raises(ValueError, match="X is None"):
+        search.fit(None, target(machine))
+
+
 # What a refusal advises exists
 
 

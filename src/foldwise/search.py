@@ -410,6 +410,8 @@ class BilevelSearchCV(CallbackSupportMixin, MetaEstimatorMixin, BaseEstimator):
         factor = self._mass / training_mass(rows, splits) if rescale else 1.0
         params = tunable.rescaled(self._selected, factor)
         self.refit_params_ = tunable.export(params, classes)
+        if sample_weight is not None and np.ndim(sample_weight) == 0:  # which not every machine takes
+            sample_weight = np.full(rows.Y.shape[1], float(sample_weight))
         fit_params = {"sample_weight": sample_weight, "sample_groups": sample_groups}
         if context is not None and not self.refit:
             context.call_on_fit_task_end(estimator=self, X=X, y=y)
@@ -457,6 +459,8 @@ class BilevelSearchCV(CallbackSupportMixin, MetaEstimatorMixin, BaseEstimator):
     ) -> tuple[Any, Rows, np.ndarray | None]:
         """X as the pipeline or the model wants it, and everything known about the rows."""
         y = check_target(y, tunable.task)
+        if X is None:
+            raise ValueError("X is None; give the features: an array, a data frame or a sparse matrix")
         if tunable.standardize() == "general":
             X, y = indexable(X, y)
             n = X.shape[0] if hasattr(X, "shape") else len(X)

@@ -74,6 +74,8 @@ def check_target(y: Any, task: str) -> np.ndarray:
     if np.asarray(y).dtype.kind == "c":
         raise ValueError("Complex data not supported in y; give real numbers or classes")
     y = column_or_1d(y, warn=True)
+    if not len(y):
+        raise ValueError("Found array with 0 sample(s) in y; at least one row is needed")
     missing = np.array([_is_missing(value) for value in y]) if y.dtype.kind == "O" else _where(np.isnan, y)
     if missing.any():
         raise ValueError(
@@ -87,8 +89,8 @@ def check_target(y: Any, task: str) -> np.ndarray:
                 y = y.astype(float)
             except (TypeError, ValueError):
                 raise ValueError(
-                    f"y has values that are no numbers, such as {y[0]!r}; regression needs numbers. For classes use a "
-                    "classifier"
+                    f"y has values that are no numbers, such as {y.tolist()[0]!r}; regression needs "
+                    "numbers. For classes use a classifier"
                 ) from None
             return check_target(y, task)
         return y.astype(float)
