@@ -10,6 +10,7 @@ from contextlib import nullcontext
 from copy import copy
 from dataclasses import replace
 from functools import partial
+from numbers import Real
 from typing import Any, ClassVar
 
 import numpy as np
@@ -410,7 +411,7 @@ class BilevelSearchCV(CallbackSupportMixin, MetaEstimatorMixin, BaseEstimator):
         factor = self._mass / training_mass(rows, splits) if rescale else 1.0
         params = tunable.rescaled(self._selected, factor)
         self.refit_params_ = tunable.export(params, classes)
-        if sample_weight is not None and np.ndim(sample_weight) == 0:  # which not every machine takes
+        if isinstance(sample_weight, Real):  # which not every machine takes
             sample_weight = np.full(rows.Y.shape[1], float(sample_weight))
         fit_params = {"sample_weight": sample_weight, "sample_groups": sample_groups}
         if context is not None and not self.refit:
