@@ -282,8 +282,10 @@ def small_kernel_bilevel(
     order = rng.permutation(n)
     splits = [(np.setdiff1d(order, part), np.sort(part)) for part in np.array_split(order, n_splits)]
     if overlap:
-        splits = [(train, np.sort(np.r_[validation, train[:2]])) for train, validation in splits]
-        splits = [(np.setdiff1d(train, validation), validation) for train, validation in splits]
+        splits = [
+            (np.r_[train, train[:3], validation[:2]], np.r_[validation, validation[:1], train[:4]])
+            for train, validation in splits
+        ]
     marks = None if landmarks is None else rng.permutation(n)[:landmarks]
     problem = assemble_kernel(model, X, table, splits, space, dimensions=tune, landmarks=marks)
     if solver is None:

@@ -60,7 +60,7 @@ def small_bilevel(
     sample_weight : bool
         Draw sample weights in [0.5, 2]; they weigh training and validation rows.
     overlap : bool
-        Splits that overlap instead of a partition into folds.
+        Splits that overlap instead of a partition into folds: rows train and validate at once, and some come twice.
     solver : object with ``solve``, optional
         By default Newton with a tolerance of 1e-12.
     seed : int
@@ -145,7 +145,10 @@ def _splits(
 ) -> list[tuple[np.ndarray, np.ndarray]]:
     if overlap:
         shuffles = [rng.permutation(n) for _ in range(n_splits)]
-        return [(rows[n // 4 : -n // 10], rows[: n // 4]) for rows in shuffles]
+        return [
+            (np.r_[rows[n // 4 - 3 : -n // 10], rows[n // 4 : n // 4 + 5]], np.r_[rows[: n // 4], rows[:2]])
+            for rows in shuffles
+        ]
     rows = rng.permutation(n)
     return [(np.setdiff1d(rows, part), np.sort(part)) for part in np.array_split(rows, n_splits)]
 
