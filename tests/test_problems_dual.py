@@ -510,3 +510,17 @@ def test_values_that_are_not_finite_are_refused():
     K = np.full((3, 3), np.nan)
     with pytest.raises(FloatingPointError, match="not finite"):
         FreeSystem.build(K, np.arange(3), None, True)
+
+
+@pytest.mark.parametrize("intercept", [True, False])
+def test_free_rows_are_found_however_large_c_is(intercept):
+    """With C beyond every coefficient, 1e12 times here, the tube alone matters: its slope is not zero."""
+    tune = {"epsilon": Lin(0, 1)}
+    options = {"C": 1e12, "epsilon": 0.3, "intercept": intercept}
+    bilevel, theta = small_kernel_bilevel(EpsilonInsensitive(), Squared(), RBF(2.0), tune, **options)
+    here = bilevel.evaluate(theta)
+    gradient = bilevel.differentiate(here).gradient
+    h = 1e-5
+    ends = [bilevel.evaluate(theta + step).objective for step in (h, -h)]
+    assert abs(gradient[0]) > 1e-3
+    assert gradient[0] == pytest.approx((ends[0] - ends[1]) / (2 * h), rel=1e-4)

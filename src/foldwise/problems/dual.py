@@ -166,7 +166,9 @@ class DualProblem(KernelProblem):
         c = self.strength(par)
         size = np.abs(alpha)
         at_bound = (size >= c * (1 - EDGE)) & (c > 0)
-        free = (size > c * EDGE) & ~at_bound & (c > 0)
+        # Far below every bound, where C does not matter, coefficients are compared with the largest of them.
+        unit = np.minimum(c, size.max(axis=1, keepdims=True, initial=0.0))
+        free = (size > unit * EDGE) & ~at_bound & (c > 0)
         return free, at_bound
 
     def tube(self, par: Canonical) -> np.ndarray | None:
