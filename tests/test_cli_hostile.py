@@ -366,6 +366,38 @@ def test_what_a_spreadsheet_would_run(label, formula):
     assert _is_formula(label) is formula
 
 
+def test_an_interrupt_in_the_final_fit_keeps_the_values(folder, tmp_path, monkeypatch):
+    def interrupted(self, X, y, **kwargs):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(foldwise.LinearSVR, "fit", interrupted)
+    model, result, report = tmp_path / "m", tmp_path / "r.json", tmp_path / "r.html"
+    options = [
+        "--model",
+        "linear",
+        "--cv",
+        "3",
+        "--out",
+        model,
+        "--json",
+        result,
+        "--report",
+        report,
+        "--compare",
+    ]
+    shown = CliRunner().invoke(cli.app, [*fit(str(folder / "g.csv")), *map(str, options)])
+    assert shown.exit_code == 130, shown.output
+    assert "interrupted in the final fit" in shown.stderr
+    assert not model.exists()
+    content = json.loads(result.read_text())
+    assert set(content["params"]) == {"C", "epsilon"}
+    assert content["cv_end"] <= content["cv_start"]
+    assert content["left_out"] == ["the final fit and the test"]
+    assert content["test_error"] is None
+    assert report.read_text().startswith("<!doctype html>")
+    assert "epsilon" in shown.stdout
+
+
 def test_an_interrupt_after_the_fit_keeps_the_model(folder, tmp_path, monkeypatch):
     def interrupted(*args, **kwargs):
         raise KeyboardInterrupt
