@@ -540,6 +540,15 @@ def test_families(tmp_path, family, names, rival):
     assert content["comparison"]["loss"] == "epsilon_insensitive"
 
 
+def test_a_box_around_a_loss_without_a_tube(tmp_path):
+    path, report = tmp_path / "t.csv", tmp_path / "r.json"
+    data = load_named("diabetes", 60)
+    write_table(path, ["a", "b", "y"], [*data.X[:, 2:4].T, data.y])
+    options = ["--model", "box", "--loss", "squared", "--cv", 3, "--quiet", "--json", report, "--max-time", 5]
+    run("fit", path, "--target", "y", *options)
+    assert set(json.loads(report.read_text())["params"]) == {"C", "box"}
+
+
 def test_the_table_does_not_call_the_penalised_error_an_error(tmp_path):
     path, report = tmp_path / "t.csv", tmp_path / "r.json"
     data = load_named("diabetes", 60)

@@ -32,7 +32,9 @@ def compare(
     ] = None,
     trials: Annotated[int | None, option(help="Points of random search and Optuna; 50.", metavar="N")] = None,
     cv: Annotated[int, option(help="Folds, the same for all; 5 by default.", metavar="K")] = 5,
-    test_size: Annotated[float, option(help="Share of rows for the test; 0.25, or 0.", metavar="S")] = 0.25,
+    test_size: Annotated[
+        float | None, option(help="Share of rows for the test; 0.25, or 0.", metavar="S")
+    ] = None,
     test: options.TestFile = None,
     drop: options.Drop = None,
     categorical: options.Categorical = None,
@@ -65,6 +67,9 @@ def compare(
             raise InputError(
                 f"--cv {cv}, --trials {trials} or --seed {seed} is too small.", "try --cv 5 --trials 50."
             )
+        if test_size is not None and test is not None:
+            raise InputError("--test-size and --test exclude each other.", "keep one of them.")
+        test_size = 0.25 if test_size is None else test_size
         if not 0.0 <= test_size < 1.0:
             raise InputError(f"--test-size must be at least 0 and below 1; got {test_size:g}.", "try 0.25.")
         outputs = {"standard output" if json_out is None else "--json": json_out or Path("-")}

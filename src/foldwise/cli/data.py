@@ -79,8 +79,14 @@ def load(
     quiet: bool,
 ) -> Data:
     """Read a table, and a second one for the test or hold rows out, and say what was made of them."""
+    from foldwise.outputs import is_same
     from foldwise.tables import TableError, format_of, named_format, read_table
 
+    if test is not None and is_same(path, test):
+        raise InputError(
+            f"--test {test} is the data itself, and a model is not tested on the rows it was fitted to.",
+            "give a file with other rows, or --test-size.",
+        )
     if max_categories < 1:
         raise InputError(f"--max-categories must be at least 1; got {max_categories}.", "try 50.")
     chosen = format_of(path) if format == "auto" else format

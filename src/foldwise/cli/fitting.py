@@ -224,6 +224,7 @@ def _check(
 ) -> float:
     """Refuse what cannot work before any time is spent on the search; the share of rows to hold out."""
     families(settings.model, 1, False)
+    parse_space(settings.space, "model")
     if settings.basis and settings.model != "semiparametric":
         raise InputError("--basis goes with --model semiparametric.", "add it, or leave --basis out.")
     if settings.cv < 2:
@@ -314,7 +315,7 @@ def _run(rows: Data, family: str, settings: Settings, label: str, shares: int) -
     basis = basis_columns(rows.table, settings.basis) if family == "semiparametric" else ()
     steps = pipeline(rows.before, family, rows.task, settings.loss, basis)
     step = steps.steps[-1][0]
-    bounds = parse_space(settings.space, step) or default_space(family, rows.task, step)
+    bounds = parse_space(settings.space, step) or default_space(family, rows.task, step, settings.loss)
     budget = None if settings.max_time is None else settings.max_time / shares
     progress = None
     if not settings.quiet:
@@ -335,7 +336,13 @@ def _run(rows: Data, family: str, settings: Settings, label: str, shares: int) -
     with warnings.catch_warnings(record=True) as caught, progress or nullcontext():
         warnings.simplefilter("always")
         began = time.perf_counter()
-        search.fit(*rows.train)
+        try:
+            search.fit(*rows.train)
+        except ValueError as error:
+            if f"{step}__" not in str(error):
+                raise
+            hint = f"these are the names of --model {family}."  # the step is no word of the command line
+            raise InputError(str(error).replace(f"{step}__", ""), hint) from error
         seconds = time.perf_counter() - began
     texts = list(dict.fromkeys(str(w.message) for w in caught))
     for text in texts:

@@ -192,11 +192,12 @@ def criterion_for(method: str, family: str, task: str, loss: str | None, familie
     return "absolute" if task == "regression" else "hinge"
 
 
-def default_space(family: str, task: str, step: str) -> list[str] | None:
+def default_space(family: str, task: str, step: str, loss: str | None = None) -> list[str] | None:
     """The hyper-parameters to tune where the model's own choice is not meant."""
     if family != "box":
         return None
-    names = ["C", "epsilon", "box"] if task == "regression" else ["C", "box"]
+    tube = task == "regression" and (loss is None or "epsilon" in loss)
+    names = ["C", "epsilon", "box"] if tube else ["C", "box"]
     return [f"{step}__{name}" for name in names]
 
 
