@@ -2,18 +2,23 @@
 
 from __future__ import annotations
 
+import itertools
+import os
 import sys
+import threading
 import time
 from dataclasses import replace
 
 import numpy as np
 import pytest
 import scipy.sparse as sp
+from scipy.optimize import linprog
 
-from foldwise.optimizers.mpec.backends import BACKENDS, Watch, solve
-from foldwise.optimizers.mpec.certificate import certify
+from foldwise.optimizers.mpec.backends import BACKENDS, Watch, quiet, solve
+from foldwise.optimizers.mpec.certificate import Local, b_stationary, certify
 from foldwise.optimizers.mpec.formulation import FORMS, Choice, Description, Formulation, Task
 from foldwise.optimizers.mpec.inner import Evaluator
+from foldwise.optimizers.mpec.mpcc import Builder
 from foldwise.optimizers.mpec.nlp import RELAXATIONS, relax
 from foldwise.optimizers.mpec.slams import LinearPrograms, settle, successive_linearisation
 from foldwise.optimizers.mpec.solve import grid_starts, solve_mpec, solve_slams
@@ -374,3 +379,185 @@ def test_iterates_that_are_not_finite_are_never_the_best():
 def test_bad_arguments(call, message):
     with pytest.raises(ValueError, match=message):
         call()
+
+
+def error_output(capfd) -> str:
+    return capfd.readouterr().err
+
+
+def test_standard_error_comes_back_however_the_silence_ends(capfd):
+    """What the QP solver says is held back; what others wrote meanwhile is passed on, after every kind of ending."""
+    for ending in (None, ValueError, KeyboardInterrupt):
+        try:
+            with quiet():
+                os.write(2, b"insufficient space available for profile\n")
+                thread = threading.Thread(
+                    target=lambda: print("from a thread", file=sys.__stderr__, flush=True)
+                )
+                thread.start()
+                thread.join()
+                os.write(2, b"somebody else\n")
+                if ending is not None:
+                    raise ending
+        except (ValueError, KeyboardInterrupt):
+            pass
+        os.write(2, b"afterwards\n")
+        text = error_output(capfd)
+        assert "insufficient" not in text
+        assert text.index("somebody else") < text.index("afterwards")
+
+
+def test_silences_of_several_threads_leave_standard_error_as_it_was(capfd):
+    def work():
+        for _ in range(20):
+            with quiet():
+                os.write(2, b"x bqpd\n")
+
+    threads = [threading.Thread(target=work) for _ in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    os.write(2, b"still here\n")
+    assert error_output(capfd).strip().splitlines() == ["still here"]
+    descriptors = len(os.listdir("/proc/self/fd")) if os.path.isdir("/proc/self/fd") else 0
+    with quiet():
+        pass
+    assert descriptors in (0, len(os.listdir("/proc/self/fd")))
+
+
+def triples(mpcc, x, A=None):
+    """All branches of the cone of directions by scipy's linprog: the lowest slope over every assignment."""
+    A = mpcc.A.toarray() if A is None else A.toarray()
+    g, h = mpcc.sides(x)
+    rows = A @ x
+    near, n = 1e-5, mpcc.n
+    G, H = mpcc.G.toarray(), mpcc.H.toarray()
+    upper = [-A[i] for i in range(len(A)) if rows[i] <= mpcc.row_lower[i] + near]
+    upper += [A[i] for i in range(len(A)) if rows[i] >= mpcc.row_upper[i] - near]
+    equal = [G[k] for k in range(len(g)) if abs(g[k]) <= near < abs(h[k])]
+    equal += [H[k] for k in range(len(g)) if abs(h[k]) <= near < abs(g[k])]
+    both = [k for k in range(len(g)) if abs(g[k]) <= near and abs(h[k]) <= near]
+    bounds = [
+        (0 if x[j] <= mpcc.lower[j] + near else -1, 0 if x[j] >= mpcc.upper[j] - near else 1)
+        for j in range(n)
+    ]
+    lowest = np.inf
+    for sides in itertools.product((0, 1), repeat=len(both)):
+        held = [G[k] if side == 0 else H[k] for k, side in zip(both, sides, strict=True)]
+        freed = [-(H[k] if side == 0 else G[k]) for k, side in zip(both, sides, strict=True)]
+        less, same = upper + freed, equal + held
+        out = linprog(
+            mpcc.cost,
+            A_ub=np.array(less) if less else None,
+            b_ub=np.zeros(len(less)) if less else None,
+            A_eq=np.array(same) if same else None,
+            b_eq=np.zeros(len(same)) if same else None,
+            bounds=bounds,
+        )
+        assert out.status == 0
+        lowest = min(lowest, out.fun)
+    return lowest, len(both)
+
+
+def random_corner(seed, n=6, k=4):
+    """``min c'x`` with pairs ``0 <= x_i`` complementary to ``(M x)_i >= 0`` at the origin: every pair is biactive."""
+    rng = np.random.default_rng(seed)
+    builder = Builder()
+    x = builder.variables(
+        n, np.concatenate([np.zeros(k), np.full(n - k, -1.0)]), 1.0, cost=rng.normal(size=n)
+    )
+    M = rng.normal(size=(k, n))
+    other = builder.variables(k)
+    builder.rows(k, [(other, -1.0)], 0.0, 0.0, matrix=(M, x))
+    builder.pairs(k, [(x[:k], 1.0)], [(other, 1.0)], 0)
+    if seed % 2:  # a cost that no direction lowers: a sum of the sides with positive weights
+        mpcc = builder.build()
+        cost = np.zeros(mpcc.n)
+        cost[x[:k]], cost[other] = rng.uniform(0.1, 1, k), rng.uniform(0.1, 1, k)
+        return replace(mpcc, cost=cost)
+    return builder.build()
+
+
+@pytest.mark.parametrize("seed", range(12))
+def test_b_stationarity_agrees_with_all_branches_one_by_one(seed):
+    pytest.importorskip("highspy")
+    mpcc = random_corner(seed, k=2 + seed % 4)
+    x = np.zeros(mpcc.n)
+    lowest, biactive = triples(mpcc, x)
+    verdict = b_stationary(Local.at(mpcc, x))
+    assert verdict.biactive == biactive == 2 + seed % 4
+    assert verdict.holds == (lowest > -1e-7)
+    assert verdict.programs <= 2 ** (biactive + 1)
+    if verdict.holds is False:
+        d = verdict.direction
+        g, h = mpcc.G @ d, mpcc.H @ d
+        assert np.abs(mpcc.A @ d).max() < 1e-8  # the rows are equations
+        assert min(g.min(), h.min()) > -1e-8
+        assert np.minimum(g, h).max() < 1e-6
+        assert mpcc.cost @ d == pytest.approx(verdict.rate)
+        assert lowest <= verdict.rate < 0
+        there = x + verdict.reach * d
+        assert mpcc.residual(there) < 1e-6
+        assert mpcc.cost @ there < 0
+
+
+def only_the_first_can_grow():
+    """``min x - 3 y`` around the origin of ``0 <= x`` complementary to ``y >= 0`` with ``y <= x``."""
+    builder = Builder()
+    x = builder.variables(1, cost=1.0)
+    y = builder.variables(1, cost=-3.0)
+    builder.rows(1, [(x, 1.0), (y, -1.0)], 0.0, np.inf)
+    builder.pairs(1, [(x, 1.0)], [(y, 1.0)], 0)
+    return builder.build()
+
+
+def test_strong_and_b_stationarity_differ_where_multipliers_do_not_exist():
+    pytest.importorskip("highspy")
+    mpcc = only_the_first_can_grow()
+    out = certify(mpcc, np.zeros(2))
+    assert triples(mpcc, np.zeros(2))[0] == pytest.approx(0.0)
+    assert out["b_stationary"] is True
+    assert out["stationarity"] == "B"
+    assert out["b_programs"] == 3
+    assert "in all branches" in out["b_reason"]
+
+
+def test_what_is_not_decided_says_why():
+    pytest.importorskip("highspy")
+    mpcc = random_corner(1, k=4)
+    rough = b_stationary(Local.at(mpcc, np.full(mpcc.n, 0.1)))
+    assert rough.holds is None
+    assert "only" in rough.reason
+    wedge = only_the_first_can_grow()
+    short = b_stationary(Local.at(wedge, np.zeros(2)), most=1)
+    assert short.holds is None
+    assert "within 1 linear programs" in short.reason
+    assert (short.programs, short.limit) == (1, 1)
+    late = b_stationary(Local.at(wedge, np.zeros(2)), seconds=0.0)
+    assert late.holds is None
+    assert "within 0 s" in late.reason
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_answers_are_certified_and_spoiled_ones_refuted(seed):
+    """At an answer no branch descends; the same machines at other hyper-parameters are refuted, with a true descent."""
+    pytest.importorskip("highspy")
+    D = regression(n=12, d=2, seed=seed)
+    answer = solve_slams(D)
+    verdict = answer.certificate
+    formulation = Formulation(D, "C", float(10.0 ** np.round(np.log10(answer.choice.C))))
+    x = formulation.encode(answer.choice, Evaluator(D)(answer.choice)[1])
+    if verdict["biactive"] <= 8 and formulation.mpcc.residual(x) < 1e-6:
+        lowest, _ = triples(formulation.mpcc, x)
+        assert certify(formulation.mpcc, x)["b_stationary"] == (lowest > -1e-6)
+    spoiled = replace(answer.choice, epsilon=0.5, box=np.array([0.4, 0.3]))
+    value, machines = Evaluator(D)(spoiled)
+    x = formulation.encode(spoiled, machines)
+    out = b_stationary(Local.at(formulation.mpcc, x))
+    assert out.holds is False
+    assert out.rate < 0
+    there = x + out.reach * out.direction
+    assert formulation.mpcc.cost @ there < value
+    assert formulation.mpcc.residual(there) < 1e-5
+    assert Evaluator(D)(formulation.decode(there))[0] < value

@@ -2,6 +2,11 @@
 
 from __future__ import annotations
 
+import signal
+import subprocess
+import sys
+import time
+
 import numpy as np
 import pytest
 from sklearn.pipeline import make_pipeline
@@ -286,3 +291,50 @@ def test_a_method_object_takes_the_start_and_the_limits_of_the_search():
     assert ours.theta == named.theta
     assert ours.history[0].params["C"] == pytest.approx(0.5)
     assert [r.params for r in ours.history[1:]] != [r.params for r in other.history[1:]]
+
+
+CHILD = """
+import signal, sys
+signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell may have it ignored
+import numpy as np
+from foldwise import BilevelSearchCV, Lin, LinearSVR
+from foldwise.optimizers.mpec import backends
+
+backend = sys.argv[1]
+own = backends.BACKENDS[backend]
+
+def announced(*args):
+    print("running", flush=True)
+    return own(*args)
+
+backends.BACKENDS[backend] = announced
+rng = np.random.default_rng(0)
+X = rng.normal(size=(60, 6))
+y = X @ rng.normal(size=6) + 0.4 * rng.normal(size=60)
+space = {"C": (1.0, 10.0), "epsilon": (0.01, 1), "box": Lin(0, 1.5, per="feature")}
+model = LinearSVR(loss="epsilon_insensitive")
+options = {"backend": backend, "chain": False}
+search = BilevelSearchCV(model, space, method="mpec", criterion="absolute", cv=3, method_options=options)
+result = search.fit(X, y).result_
+print(result.status.value, result.objective == min(r.objective for r in result.history), flush=True)
+print(result.objective <= result.objective_start, result.history[-1].note, flush=True)
+signal.raise_signal(signal.SIGINT)
+"""
+
+
+@pytest.mark.parametrize("backend", ["uno", "ipopt"])
+def test_a_real_interrupt_while_a_solver_runs_returns_the_best_so_far(backend):
+    """Uno takes SIGINT for itself; it must end the search all the same, and work again afterwards."""
+    child = subprocess.Popen(
+        [sys.executable, "-c", CHILD, backend], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    )
+    try:
+        assert child.stdout.readline().strip() == "running"
+        time.sleep(0.1)
+        child.send_signal(signal.SIGINT)
+        out, err = child.communicate(timeout=60)
+    finally:
+        child.kill()
+    lines = [line for line in out.splitlines() if line != "running"]
+    assert lines == ["interrupted True", "True interrupted"], err
+    assert err.strip().endswith("KeyboardInterrupt")  # of the last line, where nothing catches it

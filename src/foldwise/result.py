@@ -217,7 +217,7 @@ class Result:
             rank, bound = self.approximation["landmarks"], self.approximation["bound"]
             lines.append(f"kernel through {rank} landmarks; decisions change by at most {bound:.1g}")
         facts = [
-            f"{name.replace('_', ' ')} {value if isinstance(value, str) else f'{value:.6g}'}"
+            f"{name.replace('_', ' ')} {_word(value)}"
             for name, value in self.details.items()
             if isinstance(value, (str, int, float))
         ]
@@ -293,6 +293,13 @@ def merge(before: list[Result], results: list[Result]) -> Result:
         n_evaluations=len(history),
         n_inner_steps=sum(result.n_inner_steps for result in [*before, *results]),
     )
+
+
+def _word(value: str | float) -> str:
+    """A fact in words or digits."""
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    return value if isinstance(value, str) else f"{value:.6g}"
 
 
 def _shown(value: Any) -> str:

@@ -6,12 +6,15 @@ returned. A package that is missing is an error that says what to install.
 
 from __future__ import annotations
 
+import contextlib
 import io
 import os
+import signal
 import sys
+import tempfile
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
@@ -162,12 +165,41 @@ class Watch:
         return Outcome(np.array(x), np.array(y, float), status, detail, iterations, elapsed, bound_duals)
 
 
+@contextmanager
+def held_interrupt() -> Iterator[list]:
+    """Keep Ctrl-C from breaking into a solver's own code: note it, and deliver it when the block is left.
+
+    Gives the list in which it is noted, for a callback to look at. Signals reach the main thread only; elsewhere, and
+    where the handler is not Python's, nothing is changed.
+    """
+    noted: list = []
+    main = threading.current_thread() is threading.main_thread()
+    before = signal.getsignal(signal.SIGINT) if main else None
+    if before is None:
+        yield noted
+        return
+    signal.signal(signal.SIGINT, lambda number, frame: noted.append(number))
+    try:
+        yield noted
+    finally:
+        signal.signal(signal.SIGINT, before)
+        if noted:
+            signal.raise_signal(signal.SIGINT)
+
+
 _SILENCE = threading.Lock()
+CHATTER = (b"insufficient space", b"workspace", b"bqpd")
+"""Words by which lines of Uno's QP solver about its workspace are known."""
 
 
 @contextmanager
-def quiet():
-    """Hold back what Uno's QP solver writes to the process's standard error about its workspace."""
+def quiet() -> Iterator[None]:
+    """Hold back what Uno's QP solver writes to the process's standard error about its workspace.
+
+    Standard error goes to a temporary file for the while; what others wrote there, such as a second thread, is passed
+    on afterwards. It is restored however the block is left. Use it within :func:`held_interrupt`, so that no interrupt
+    comes between two of its steps.
+    """
     with _SILENCE:
         try:
             sys.stderr.flush()
@@ -175,14 +207,27 @@ def quiet():
         except (OSError, ValueError, AttributeError):  # no standard error to protect
             yield
             return
-        sink = os.open(os.devnull, os.O_WRONLY)
         try:
-            os.dup2(sink, 2)
-            yield
+            with tempfile.TemporaryFile() as sink:
+                try:
+                    os.dup2(sink.fileno(), 2)
+                    yield
+                finally:
+                    with contextlib.suppress(OSError, ValueError, AttributeError):
+                        sys.stderr.flush()
+                    os.dup2(kept, 2)
+                    sink.seek(0)
+                    _pass_on(sink.read(), kept)
         finally:
-            os.dup2(kept, 2)
             os.close(kept)
-            os.close(sink)
+
+
+def _pass_on(text: bytes, target: int) -> None:
+    """Write the lines that are not the QP solver's."""
+    lines = [line for line in text.splitlines(keepends=True) if not any(w in line.lower() for w in CHATTER)]
+    if any(line.strip() for line in lines):
+        with contextlib.suppress(OSError):
+            os.write(target, b"".join(lines))
 
 
 def _uno(program: QuadraticProgram, x, y, preset, tol, max_iter, deadline, bound_duals) -> Outcome:
@@ -244,9 +289,14 @@ def _uno(program: QuadraticProgram, x, y, preset, tol, max_iter, deadline, bound
         if deadline is not None:
             solver.set_option("time_limit", watch.left())
         stop = watch.guard(lambda point, *_: watch.see(point))
-        solver.set_termination_callback(lambda *args: bool(stop(*args)) or watch.error is not None)
-        with quiet():
+        with held_interrupt() as noted, quiet():
+            solver.set_termination_callback(
+                lambda *args: bool(noted) or bool(stop(*args)) or watch.error is not None
+            )
             result = solver.optimize(model)
+            # While it runs, Uno takes Ctrl-C for itself and then says so: give it back to whom it was meant for.
+            if str(result.optimization_status).endswith("USER_INTERRUPTION"):
+                signal.raise_signal(signal.SIGINT)
     except KeyboardInterrupt:
         raise
     except Exception as error:
@@ -317,9 +367,11 @@ def _ipopt(program: QuadraticProgram, x, y, preset, tol, max_iter, deadline, bou
 
     counted = [0]
 
+    noted: list = []
+
     def progress(*args) -> bool:
         counted[0] = int(args[1])
-        return not watch.see(latest)
+        return not (watch.see(latest) or noted)
 
     far = 1e19  # IPOPT's infinity
     try:
@@ -362,7 +414,8 @@ def _ipopt(program: QuadraticProgram, x, y, preset, tol, max_iter, deadline, bou
             if bound_duals is None
             else tuple(np.array(part, float) for part in bound_duals)
         )
-        point, _, code = nlp.solve(np.array(x, float), mult_g=rows, mult_x_L=low, mult_x_U=up)
+        with held_interrupt() as noted:
+            point, _, code = nlp.solve(np.array(x, float), mult_g=rows, mult_x_L=low, mult_x_U=up)
     except KeyboardInterrupt:
         raise
     except Exception as error:

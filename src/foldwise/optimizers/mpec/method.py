@@ -15,7 +15,7 @@ from foldwise.optimizers.base import Minimizer, Trace
 from foldwise.optimizers.mpec.formulation import Choice, Description, Task
 from foldwise.optimizers.mpec.inner import Evaluator
 from foldwise.optimizers.mpec.kernel import KernelAnswer, KernelChoice, KernelDescription, solve_kernel_mpec
-from foldwise.optimizers.mpec.solve import Answer, Stage, solve_mpec, solve_slams
+from foldwise.optimizers.mpec.solve import SAME, Answer, Stage, certificate_at, solve_mpec, solve_slams
 from foldwise.problems.dual import DualProblem
 from foldwise.problems.polyhedral import PolyhedralProblem
 from foldwise.result import Status
@@ -306,17 +306,29 @@ class _OneProgram(Minimizer):
         def on_stage(stage: Stage, choice: Choice) -> None:
             trace.evaluate(translation.theta(choice), note=f"{stage.name}: {stage.status}")
 
-        answer = self._solve(
-            description,
-            start=translation.choice(theta) if self.from_start else None,
-            max_time=left,
-            on_stage=on_stage,
-            evaluate=Evaluator(description),
-        )
+        evaluate = Evaluator(description)
+        try:
+            answer = self._solve(
+                description,
+                start=translation.choice(theta) if self.from_start else None,
+                max_time=left,
+                on_stage=on_stage,
+                evaluate=evaluate,
+            )
+        except KeyboardInterrupt:
+            # Points that were trained between two stages are not recorded; the best of them is worth it.
+            if evaluate.best is not None:
+                trace.evaluate(translation.theta(evaluate.best[1]), note="interrupted")
+            raise
         polished = trace.evaluate(translation.theta(answer.choice), note="polished")
         trace.details.update(_details(answer))
-        if answer.certificate.get("stationarity") in ("S", "B"):  # no first-order descent, kinks included
-            trace.vouch(polished, 0.0)
+        if trace.best is not None and not np.allclose(trace.best.theta, polished.theta, SAME, SAME):
+            # Small boxes that were set to zero at a small price: what is returned has its own certificate.
+            trace.details.update(certificate_at(evaluate, translation.choice(trace.best.theta)))
+        if trace.best is not None and trace.details.get(
+            "b_stationary"
+        ):  # no first-order descent, kinks included
+            trace.vouch(trace.best, 0.0)
         return STATUS.get(answer.status, Status.STALLED)
 
     def _kernel(self, trace: Trace, theta: np.ndarray) -> Status:

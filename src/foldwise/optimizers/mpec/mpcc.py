@@ -95,6 +95,20 @@ class Mpcc:
         g, h = self.sides(x)
         return float(np.max(np.abs(np.minimum(g, h)), initial=0.0))
 
+    def values(self, x: np.ndarray) -> np.ndarray:
+        """Values of the rows."""
+        t = self.bilinear
+        return self.A @ x + np.bincount(
+            t.row, weights=t.coef * x[t.i] * x[t.j], minlength=len(self.row_lower)
+        )
+
+    def linearised(self, x: np.ndarray) -> sp.csr_matrix:
+        """Derivative of the rows."""
+        t = self.bilinear
+        entries = np.concatenate([t.coef * x[t.j], t.coef * x[t.i]])
+        where = np.concatenate([t.row, t.row]), np.concatenate([t.i, t.j])
+        return sp.csr_matrix(self.A + sp.csr_matrix((entries, where), shape=self.A.shape))
+
     def products(self) -> tuple[Terms, sp.csr_matrix, np.ndarray]:
         """Every pair's product as terms, a linear part and a constant."""
         parts = []

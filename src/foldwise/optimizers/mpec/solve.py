@@ -16,7 +16,7 @@ from foldwise.optimizers.mpec.inner import Evaluator
 from foldwise.optimizers.mpec.nlp import RELAXATIONS, relax
 from foldwise.optimizers.mpec.slams import LinearPrograms, settle, successive_linearisation
 
-__all__ = ["Answer", "Stage", "solve_mpec", "solve_slams"]
+__all__ = ["Answer", "Stage", "certificate_at", "solve_mpec", "solve_slams"]
 
 GRID_C = 10.0 ** np.arange(-12, 13)
 GRID_EPSILON = (0.0, 0.01, 0.1, 1.0)
@@ -114,6 +114,29 @@ def grid_starts(evaluate: Evaluator, count: int) -> list[Choice]:
     first = min(near, key=lambda entry: (entry[2].C, entry[0]))
     ranked.sort(key=lambda entry: (entry is not first, *entry[:2]))
     return [evaluate.narrowed(choice) for _, _, choice in ranked[:count]]
+
+
+SAME = 1e-6
+"""Distance of hyper-parameters, relative to their size, that is taken for rounding."""
+
+
+def certificate_at(evaluate: Evaluator, choice: Choice) -> dict[str, Any]:
+    """The certificate at a choice, with the number of loose intercepts and of features.
+
+    The program may put a loose intercept anywhere in its interval; it is certified with the best of these points.
+    """
+    D = evaluate.description
+    exact = Formulation(D, "C", float(10.0 ** np.round(np.log10(choice.C))))
+    value, solutions = evaluate(choice)
+    x = exact.encode(choice, solutions)
+    if loose := sum(solution.loose for solution in solutions):
+        vertex = settle(exact.mpcc, x, LinearPrograms(exact.mpcc), HOLD * max(value, 1e-6))
+        if vertex is not None and np.allclose(exact.decode(vertex).key(), choice.key(), SAME, SAME):
+            x = vertex
+    out = certify(exact.mpcc, x)
+    out["loose_intercepts"] = loose
+    out["n_features"] = D.d if choice.box is None else int(np.sum(choice.box > 0))
+    return out
 
 
 @dataclass(eq=False)
