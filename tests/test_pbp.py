@@ -487,10 +487,10 @@ def test_what_it_claims_stands_beside_the_truth():
     bilevel, theta = small_bilevel(SquaredEpsilonInsensitive(), Squared(), TUBES, n=150)
     result = run(PenalizedBilevel(), bilevel, theta)
     facts = result.details
-    assert facts["infeasibility"] <= 1e-4
     assert facts["claimed_objective"] <= facts["penalised_objective"]
-    assert facts["true_objective"] == pytest.approx(facts["claimed_objective"], rel=1e-3)
-    assert facts["true_objective"] >= result.objective
+    assert facts["true_objective"] == pytest.approx(facts["claimed_objective"], rel=1e-2)
+    assert facts["true_objective"] == result.objective
+    assert facts["beta"] <= facts["last_beta"]
     assert max(result.kkt) < 1e-8
     assert facts["subgradient_norm"] <= facts["usual_subgradient_norm"]
     assert facts["stability_centres"] > 0
@@ -636,3 +636,21 @@ def test_a_method_that_knows_no_constraints_returns_none_that_breaks_them():
     result = run(Rescued(pbp=PenalizedBilevel(constraints=(A, c)), always=True), bilevel, theta)
     assert result.theta[0] <= c[0] + 1e-9
     assert min(r.objective for r in result.history) < result.objective
+
+
+def test_details_describe_the_point_that_is_returned():
+    """The best point is often not that of the last, largest beta; of a start that is returned nothing is claimed."""
+    bilevel, theta = small_bilevel(SquaredEpsilonInsensitive(), Squared(), TUBES, n=60, seed=3)
+    earlier = 0
+    for seed in range(6):
+        bilevel, theta = small_bilevel(SquaredEpsilonInsensitive(), Squared(), TUBES, n=60, seed=seed)
+        result = run(PenalizedBilevel(), bilevel, theta)
+        facts = result.details
+        notes = {r.objective: r.note for r in result.history}
+        assert facts["true_objective"] == result.objective
+        assert notes[result.objective] == f"beta {facts['beta']:.2g}"
+        earlier += facts["beta"] < facts["last_beta"]
+        again = run(PenalizedBilevel(two_stage=False, max_iter=1), bilevel, np.array(result.theta))
+        if again.history[0].objective == again.objective:
+            assert "true_objective" not in again.details
+    assert earlier > 0

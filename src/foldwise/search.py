@@ -57,6 +57,7 @@ from foldwise.estimators.encoding import (
 from foldwise.fit_time import fit_seconds
 from foldwise.losses import Loss, get_criterion
 from foldwise.models import Tunable, describe
+from foldwise.optimizers import METHODS
 from foldwise.optimizers.base import Minimizer
 from foldwise.problems.assemble import Rows
 from foldwise.problems.assemble_kernel import KernelModel
@@ -191,7 +192,8 @@ class BilevelSearchCV(CallbackSupportMixin, MetaEstimatorMixin, BaseEstimator):
         search.
     shrinkage : float, optional
         Strength ``kappa`` of the penalty ``kappa / (2 n) ||log gamma - mean||^2`` on per-feature kernel widths, which
-        would otherwise over-fit the folds; 0.5 by default, 0 for none. ``best_score_`` is without it.
+        would otherwise over-fit the folds; 0.5 by default, 0 for none and, by default, for "mpec", whose program does
+        not have it. ``best_score_`` is without it.
     low_rank : bool or "auto", default="auto"
         See the kernel of a smooth kernel machine through a few landmark rows during the search. "auto" does so from
         1,500 rows on where few of them see every row to 1e-3 at twice the starting ``gamma``, and goes on without
@@ -390,7 +392,7 @@ class BilevelSearchCV(CallbackSupportMixin, MetaEstimatorMixin, BaseEstimator):
             criterion,
             self.space,
             getattr(self, "feature_names_in_", None),
-            self.shrinkage,
+            self._shrinkage(),
             self.low_rank,
             self._criterion_weight(classes),
         )
@@ -522,6 +524,11 @@ class BilevelSearchCV(CallbackSupportMixin, MetaEstimatorMixin, BaseEstimator):
                         "groups, or split with StratifiedKFold on the groups"
                     )
         return splits
+
+    def _shrinkage(self) -> float | None:
+        """The penalty on the spread of widths; none by default for a method whose program does not have it."""
+        method: Any = METHODS.get(self.method) if isinstance(self.method, str) else self.method
+        return 0.0 if self.shrinkage is None and method is not None and not method.shrinks else self.shrinkage
 
     def _open_checkpoint(
         self, program: Program, data: Any, rows: Rows, splits: Any, seed: int

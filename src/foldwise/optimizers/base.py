@@ -325,6 +325,7 @@ class Minimizer:
     plays_stages : whether cheaper searches come first that value a similar machine (a smoothed hinge, few rows)
     tol_by_model : whether its ``tol`` is a relative accuracy of the objective, with a default for every kind of model
     restarts : whether a search may run it from several points
+    shrinks : whether its objective may have the penalty on the spread of per-feature widths
     limits : the method's own field for each limit of a search, such as ``tol`` and ``max_iter``
     messages : a method's own words for endings that the usual ones do not fit
 
@@ -338,6 +339,7 @@ class Minimizer:
     plays_stages: ClassVar[bool] = False
     tol_by_model: ClassVar[bool] = False
     restarts: ClassVar[bool] = True
+    shrinks: ClassVar[bool] = True
     limits: ClassVar[Mapping[str, str]] = {"tol": "tol", "max_iter": "max_iter"}
     messages: ClassVar[Mapping[Status, str]] = {}
     _arguments: ClassVar[Table] = {}

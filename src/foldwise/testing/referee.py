@@ -719,7 +719,8 @@ def _named(search: Any, values: Mapping[str, Any]) -> dict[str, Any]:
 
 def _prior(search: Any, theta: np.ndarray, n: int) -> float:
     """``kappa / (2 n) ||log gamma - mean||^2`` for every block of several widths on a log scale."""
-    kappa, total = 0.5 if search.shrinkage is None else float(search.shrinkage), 0.0
+    usual = 0.0 if search.method == "mpec" else 0.5
+    kappa, total = usual if search.shrinkage is None else float(search.shrinkage), 0.0
     for block in search.space_.blocks:
         if block.size > 1 and block.name.endswith("gamma") and block.scale == "log":
             part = theta[search.space_.slices[block.name]]

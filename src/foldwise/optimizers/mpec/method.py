@@ -219,7 +219,8 @@ class KernelTranslation:
             )
         if bilevel.prior is not None:
             raise ValueError(
-                "the penalty on the spread of gamma is not part of the kernel program; pass shrinkage=0 to the search"
+                "the penalty on the spread of gamma is not part of the kernel program (16)-(17); leave shrinkage out "
+                "of the search, or pass 0"
             )
         self.names = {block.name.split("__")[-1]: block.name for block in self.space.blocks}
         tasks = [task for problem in self.problems for task in self._tasks(problem)]
@@ -264,6 +265,7 @@ class _OneProgram(Minimizer):
 
     needs_gradient = False
     finds_own_start = True
+    shrinks = False
     limits: ClassVar[Mapping[str, str]] = {"tol": "tol", "max_iter": "max_iter", "n_starts": "n_starts"}
     messages: ClassVar[Mapping[Status, str]] = {
         Status.CONVERGED: "The program of all folds is solved to its tolerance; details holds its certificate.",
@@ -418,7 +420,7 @@ class Mpec(_OneProgram):
             on_stage=on_stage,
         )
         polished = trace.evaluate(translation.theta(answer.choice), note="polished")
-        trace.details.update(_details(answer))
+        trace.details.update(_details(answer) | {"shrinkage": 0.0})
         if answer.certificate.get("stationarity") in ("S", "B"):  # no first-order descent, kinks included
             trace.vouch(polished, 0.0)
         return STATUS.get(answer.status, Status.STALLED)

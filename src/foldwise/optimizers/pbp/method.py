@@ -75,7 +75,8 @@ class PenalizedBilevel(Minimizer):
     Notes
     -----
     ``result.details`` has what the penalty method claimed beside the truth after the polish, rows at a kink and the
-    norm of the subgradient, all at the last stability centre.
+    norm of the subgradient, at the stability centre whose hyper-parameters are returned; where the start is returned
+    these are missing. ``last_beta``, ``ending`` and the counts are those of the whole run.
     """
 
     tol: float = 1e-4
@@ -190,10 +191,13 @@ class PenalizedBilevel(Minimizer):
             ):
                 total[name] += count
             true = trace.evaluate(centre.theta, warm=_as_warm(f, centre), note=f"beta {beta:.2g}")
-            trace.details.update(_facts(run, centre, beta, true.objective) | total)
+            facts = _facts(run, centre, beta, true.objective)
+            trace.details.update({"ending": run.ending, "last_beta": beta} | total)
+            if true is trace.best:
+                trace.details.update(facts)
             if centre.infeasibility <= self.zeta:
                 # The subgradient of greatest descent: a tenth of a step of length one, which is worth the objective.
-                trace.vouch(true, REACH * trace.details["subgradient_norm"])
+                trace.vouch(true, REACH * facts["subgradient_norm"])
                 return ENDINGS[run.ending]
             beta *= self.growth
         return Status.MAX_ITER
@@ -243,5 +247,4 @@ def _facts(run: Descent, centre: Centre, beta: float, true: float) -> dict[str, 
         "rows_at_kink": run.kinks,
         "subgradient_norm": float(np.sqrt(run.choice.norm2 / value)) if value > 0 else 0.0,
         "usual_subgradient_norm": float(np.sqrt(run.choice.usual2 / value)) if value > 0 else 0.0,
-        "ending": run.ending,
     }
