@@ -131,8 +131,9 @@ def certificate_at(evaluate: Evaluator, choice: Choice) -> dict[str, Any]:
     x = exact.encode(choice, solutions)
     if loose := sum(solution.loose for solution in solutions):
         vertex = settle(exact.mpcc, x, LinearPrograms(exact.mpcc), HOLD * max(value, 1e-6))
-        if vertex is not None and np.allclose(exact.decode(vertex).key(), choice.key(), SAME, SAME):
-            x = vertex
+        if vertex is not None:
+            there, here = (np.hstack(one.key()) for one in (exact.decode(vertex), choice))
+            x = vertex if np.allclose(there, here, SAME, SAME) else x
     out = certify(exact.mpcc, x)
     out["loose_intercepts"] = loose
     out["n_features"] = D.d if choice.box is None else int(np.sum(choice.box > 0))
