@@ -444,7 +444,8 @@ def _dimensions(model, X, rows, splits, how, spec: Mapping[str, Any]) -> dict[st
         else:
             grouped = rows.group is not None
             dimension = default_dimension(name, model, entry, second, spread, grouped, row_moment, mass)
-        if model.roles[name].kind in BOX and not isinstance(entry, Dimension) and dimension.per is None:
+        per_feature = model.roles[name].kind in (*BOX, "reference")
+        if per_feature and not isinstance(entry, Dimension) and dimension.per is None:
             dimension = replace(dimension, per="feature")
         if name == "class_weight" and dimension.per is None:
             dimension = replace(dimension, per="class")
@@ -457,13 +458,17 @@ def _dimensions(model, X, rows, splits, how, spec: Mapping[str, Any]) -> dict[st
             raise ValueError(f"{name!r} cannot be tuned per {dimension.per}; per may be {allowed}{hint}")
         lower, kind = np.min(np.asarray(dimension.lower, float)), model.roles[name].kind
         two_sided = "box_lower" in spec or model.values.get("box_lower") is not None
-        if kind in BOX and (name == "box_lower" or two_sided):
+        if kind == "reference" or (kind in BOX and (name == "box_lower" or two_sided)):
             lower = np.inf
         if lower < 0 or (lower == 0 and kind != "epsilon" and kind not in BOX):
             must = "not be negative" if kind == "epsilon" or kind in BOX else "be positive"
             raise ValueError(f"the bounds of {name!r} must {must}; got a lower bound of {lower:g}")
         out[name] = dimension
     _check_sides(out, model)
+    if "reference" in out and "proximity" not in out and not model.values["proximity"]:
+        raise ValueError(
+            "reference acts through proximity, which is 0; tune it as well, or give the estimator a positive one"
+        )
     for pair in (("C", "lam"), ("C", "kernel__weights")):
         if all(name in out for name in pair):
             raise ValueError(

@@ -125,6 +125,9 @@ class _Linear(CallbackSupportMixin, BaseEstimator):
         if self.reference is not None:
             roles["proximity"] = Role("log_near")
             values["proximity"] = self.proximity
+            if loss.polyhedral:
+                roles["reference"] = Role("reference", per=("feature",))
+                values["reference"] = self.reference
         ratio = float(self.l1_ratio) if self.penalty == "elasticnet" else float(self.penalty == "l1")
         return roles, values, {"l1_ratio": ratio, "reference": self.reference}
 

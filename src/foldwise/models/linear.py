@@ -44,7 +44,7 @@ def default_dimension(
 
     A box ends at five times the weight with which a column alone, of one standard deviation, moves the decision by the
     spread of the target; ``mass`` is the total weight of a training set. It is linear and begins at 0, where it
-    deselects the feature.
+    deselects the feature. A reference weight may lie within the same bound on both sides.
     """
     role = model.roles[name]
     per = spec if isinstance(spec, str) else ("group" if grouped and "group" in role.per else None)
@@ -58,11 +58,12 @@ def default_dimension(
         return Log(0.05, 20.0, per="class")
     if role.kind == "epsilon":
         return Lin(0.0, spread, per=per)
-    if role.kind in BOX:
+    if role.kind in BOX or role.kind == "reference":
         deviation = np.sqrt(second_moment / mass)
         least = deviation[deviation > 0].min(initial=np.inf)
         widest = 5.0 * spread / np.where(deviation > 0, deviation, least if np.isfinite(least) else 1.0)
         ends = (-widest, np.zeros_like(widest)) if name == "box_lower" else (np.zeros_like(widest), widest)
+        ends = (-widest, widest) if role.kind == "reference" else ends
         return Lin(*ends, per="feature")
     if role.kind == "log_near":
         return Log(1e-3, 1e3)

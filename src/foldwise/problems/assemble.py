@@ -168,7 +168,8 @@ def assemble(
     counts = criterion_weights(model, stored, folds, dimensions)
     parts = (design, stored.Y, folds, model.loss, parameters, penalty, stored.weight, counts, n_total)
     if model.loss.polyhedral:
-        return PolyhedralProblem(*parts, l1_ratio=model.l1_ratio, reference=model.reference)
+        fixed = None if "reference" in dimensions else model.reference
+        return PolyhedralProblem(*parts, l1_ratio=model.l1_ratio, reference=fixed)
     if parameters.bounded or "proximity" in model.roles:
         return BoxedProblem(*parts, reference=model.reference)
     return LinearProblem(*parts)
@@ -225,9 +226,9 @@ def build_parameters(
             bindings[name] = Binding(kind, index, role.sign)
             if role.kind == "log_near":
                 base["log_near"][:] = 0.0
-            elif role.kind not in ("epsilon", *BOX):
+            elif role.kind not in ("epsilon", "reference", *BOX):
                 base[role.kind] += np.log(role.factor)
-        elif role.kind in BOX:
+        elif role.kind in (*BOX, "reference"):
             continue
         elif role.kind == "log_near":
             with np.errstate(divide="ignore"):
@@ -287,7 +288,7 @@ def _index(name, role, dimension, cells, slots, sizes) -> np.ndarray:
         width = slots[name].stop - slots[name].start
         out[0, slots[name]] = np.arange(width) if per is not None else 0
         return out
-    if role.kind in ("log_lam", "log_near", *BOX):
+    if role.kind in ("log_lam", "log_near", "reference", *BOX):
         if per == "feature":
             return np.tile(np.arange(d), (K, 1))
         return np.tile(np.arange(K)[:, None] if per == "class" else np.zeros((K, 1), dtype=int), (1, d))

@@ -11,8 +11,8 @@ from foldwise.space import Space
 
 __all__ = ["Binding", "Canonical", "ParameterMap"]
 
-KINDS = ("log_c", "epsilon", "log_lam", "log_kernel", "upper", "lower", "log_near")
-PLAIN = ("epsilon", "upper", "lower")
+KINDS = ("log_c", "epsilon", "log_lam", "log_kernel", "upper", "lower", "log_near", "reference")
+PLAIN = ("epsilon", "upper", "lower", "reference")
 """Kinds that act by their value; the others act by their logarithm."""
 BOX = {
     "box": (("upper", 1.0), ("lower", -1.0)),
@@ -28,10 +28,10 @@ class Binding:
 
     ``kind`` is "log_c" (multiplies the loss of a cell), "epsilon" (the tube of a cell), "log_lam" (the penalty of
     a feature), "log_kernel" (a parameter of the kernel), "box", "box_upper" or "box_lower" (bounds of a weight, on both
-    sides or on one) or "log_near" (the pull to reference weights). ``index[i, j]`` is the entry of the parameter that
-    task ``i`` uses for cell ``j`` (for penalties and bounds: target ``i`` for feature ``j``; for "log_kernel":
-    ``i = 0`` and ``j`` is the kernel's parameter), or -1 where it does not act. ``sign`` is -1 for a parameter that
-    divides (ridge's alpha).
+    sides or on one), "log_near" (the pull to reference weights) or "reference" (these weights). ``index[i, j]`` is the
+    entry of the parameter that task ``i`` uses for cell ``j`` (for penalties, bounds and references: target ``i`` for
+    feature ``j``; for "log_kernel": ``i = 0`` and ``j`` is the kernel's parameter), or -1 where it does not act.
+    ``sign`` is -1 for a parameter that divides (ridge's alpha).
     """
 
     kind: str
@@ -58,6 +58,8 @@ class Canonical:
     d_upper: np.ndarray
     d_lower: np.ndarray
     d_log_near: np.ndarray
+    reference: np.ndarray
+    d_reference: np.ndarray
 
 
 class ParameterMap:
@@ -97,6 +99,7 @@ class ParameterMap:
         self._base = {"log_c": log_c, "epsilon": epsilon, "log_lam": log_lam, "log_kernel": kernel}
         self._base |= {"lower": low, "upper": high}
         self._base["log_near"] = np.full(log_lam.shape, -np.inf) if log_near is None else log_near
+        self._base["reference"] = np.zeros(log_lam.shape)
         self._incidence: dict[str, np.ndarray | None] = dict.fromkeys(KINDS)
         self._mixed = np.zeros(space.size, dtype=bool)
         self._is_log = np.zeros(space.size, dtype=bool)
@@ -163,4 +166,6 @@ class ParameterMap:
             d_upper=derivative["upper"],
             d_lower=derivative["lower"],
             d_log_near=derivative["log_near"],
+            reference=value["reference"],
+            d_reference=derivative["reference"],
         )

@@ -114,7 +114,7 @@ class PolyhedralProblem(LinearProblem):
     l1_ratio : float
         Share of the L1 norm in the penalty: 0 quadratic, 1 L1, between them the elastic net.
     reference : ndarray, shape (features,), optional
-        ``w0`` in the user's columns; zero by default.
+        ``w0`` in the user's columns; zero by default, and where it is tuned.
     """
 
     def __init__(self, *args, l1_ratio: float = 0.0, reference: np.ndarray | None = None, **options) -> None:
@@ -161,7 +161,7 @@ class PolyhedralProblem(LinearProblem):
             kinks, left = np.stack([y - tube, y + tube], axis=1), c
         ridge, near, l1 = self._penalties(m, par)
         q = ridge + near
-        centre = np.divide(near * self.reference[m], q, out=np.zeros_like(q), where=q > 0)
+        centre = np.divide(near * self.pulled_to(m, par), q, out=np.zeros_like(q), where=q > 0)
         lower, upper = self.bounds(m, par)
         pad = (0, self.n_columns - self.design.n_features)
         return Pieces(
@@ -186,6 +186,10 @@ class PolyhedralProblem(LinearProblem):
         lam = par.lam[k]
         return lam * (1.0 - self.l1_ratio) * scale, par.near[k] * scale, lam * self.l1_ratio * self.root[m]
 
+    def pulled_to(self, m: int, par: Canonical) -> np.ndarray:
+        """The stored weights that the proximity term pulls to: the fixed ones, or those in ``theta``."""
+        return self.reference[m] + par.reference[self.target[m]] / self.root[m]
+
     def bounds(self, m: int, par: Canonical) -> tuple[np.ndarray, np.ndarray]:
         """Lower and upper bounds of the stored weights of a task's features."""
         k = self.target[m]
@@ -204,7 +208,8 @@ class PolyhedralProblem(LinearProblem):
         for m in range(self.n_tasks):
             ridge, near, l1 = self._penalties(m, par)
             w = W[m, :d]
-            out[m] += 0.5 * ridge @ w**2 + 0.5 * near @ (w - self.reference[m]) ** 2 + l1 @ np.abs(w)
+            gap = w - self.pulled_to(m, par)
+            out[m] += 0.5 * ridge @ w**2 + 0.5 * near @ gap**2 + l1 @ np.abs(w)
         return out
 
     def grad(self, W: np.ndarray, theta: np.ndarray) -> np.ndarray:
@@ -214,7 +219,7 @@ class PolyhedralProblem(LinearProblem):
         for m in range(self.n_tasks):
             ridge, near, l1 = self._penalties(m, par)
             w = W[m, :d]
-            out[m, :d] += ridge * w + near * (w - self.reference[m]) + l1 * np.sign(w)
+            out[m, :d] += ridge * w + near * (w - self.pulled_to(m, par)) + l1 * np.sign(w)
         return out
 
     # Solutions.
@@ -456,6 +461,8 @@ class _TaskSystem:
             out -= (step[:d] * self._lam_pull()) @ par.d_log_lam[k]
         if tunes["log_near"]:
             out -= (step[:d] * self._near_pull()) @ par.d_log_near[k]
+        if tunes["reference"]:
+            out += (step[:d] * self._reference_push()) @ par.d_reference[k]
         root = problem.root[self.m]
         for place, tuned, moves in ((AT_UPPER, "upper", par.d_upper), (AT_LOWER, "lower", par.d_lower)):
             if tunes[tuned]:
@@ -473,7 +480,12 @@ class _TaskSystem:
 
     def _near_pull(self) -> np.ndarray:
         _, near, _ = self.problem._penalties(self.m, self.par)
-        return near * (self.w[: len(near)] - self.problem.reference[self.m])
+        return near * (self.w[: len(near)] - self.problem.pulled_to(self.m, self.par))
+
+    def _reference_push(self) -> np.ndarray:
+        """Minus the derivative of the penalty's gradient in each feature's reference."""
+        _, near, _ = self.problem._penalties(self.m, self.par)
+        return near / self.problem.root[self.m]
 
     def sensitivity(self) -> np.ndarray:
         """``dw/dtheta``: shape (columns, p)."""
@@ -491,6 +503,8 @@ class _TaskSystem:
             a[:d] -= self._lam_pull()[:, None] * par.d_log_lam[k]
         if tunes["log_near"]:
             a[:d] -= self._near_pull()[:, None] * par.d_log_near[k]
+        if tunes["reference"]:
+            a[:d] += self._reference_push()[:, None] * par.d_reference[k]
         root = problem.root[self.m]
         for place, tuned, moves in ((AT_UPPER, "upper", par.d_upper), (AT_LOWER, "lower", par.d_lower)):
             if tunes[tuned]:
@@ -519,4 +533,7 @@ class _TaskSystem:
                 out -= (L * (step[:d] * pull)[:, None]).T @ L
                 one_sided = L.T @ ((step[:d] * curvature)[:, None] * J[:d])
                 out -= one_sided + one_sided.T
+        if tunes["log_near"] and tunes["reference"]:
+            mixed = par.d_log_near[k].T @ ((step[:d] * self._reference_push())[:, None] * par.d_reference[k])
+            out += mixed + mixed.T
         return out

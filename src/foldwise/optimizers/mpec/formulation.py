@@ -75,6 +75,9 @@ class Description:
     curvature, pull : ndarray (d,), optional
         The diagonal of ``Q`` and ``r``: ones and zeros by default. ``(lam/2) ||w - w0||^2`` in addition to
         ``||w||^2 / 2`` is ``curvature = 1 + lam``, ``pull = lam w0``.
+    proximity, reference : (lower, upper), optional
+        Bounds of ``lambda`` and ``w0`` of a further term ``lambda/2 ||w - w0||^2`` whose parameters are chosen too
+        (equal ones fix them): the outer variables of (1) of bennett2006. ``reference`` None: there is no such term.
     intercept : bool
     n_max : int, optional
         At most this many features with a box that is not zero, by (14) of kunapuli2008.
@@ -91,6 +94,8 @@ class Description:
     pull: Any = None
     intercept: bool = True
     n_max: int | None = None
+    proximity: tuple[float, float] = (0.0, 0.0)
+    reference: tuple[Any, Any] | None = None
 
     def __post_init__(self) -> None:
         if self.loss not in LOSSES:
@@ -111,6 +116,9 @@ class Description:
         d = self.d
         self.curvature = np.ones(d) if self.curvature is None else np.asarray(self.curvature, float)
         self.pull = np.zeros(d) if self.pull is None else np.asarray(self.pull, float)
+        if not 0 <= self.proximity[0] <= self.proximity[1]:
+            raise ValueError(f"proximity must have bounds 0 <= lower <= upper; got {self.proximity!r}")
+        self.reference = None if self.reference is None else _bounds(self.reference, d, "reference")
         self.box = None if self.box is None else _bounds(self.box, d, "box")
         if self.box_lower is not None:
             if self.box is None:
@@ -141,6 +149,17 @@ class Description:
         """The largest box."""
         return None if self.box is None else self.box[1].copy()
 
+    @property
+    def curved(self) -> bool:
+        """Whether ``lambda`` is chosen too: ``lambda w`` is then bilinear in every form."""
+        return self.reference is not None and self.proximity[0] < self.proximity[1]
+
+    def quadratic(self, choice: Choice) -> tuple[np.ndarray, np.ndarray]:
+        """The diagonal of ``Q`` and ``r`` of the training problems."""
+        if choice.reference is None:
+            return self.curvature, self.pull
+        return self.curvature + choice.proximity, self.pull + choice.proximity * choice.reference
+
     def admits(self, choice: Choice) -> bool:
         """Whether at most ``n_max`` boxes are not zero."""
         return self.n_max is None or choice.box is None or int(np.sum(choice.box > 0)) <= self.n_max
@@ -155,9 +174,12 @@ class Description:
         if box is not None and lower is not None:
             middle = 0.5 * (box + lower)
             box, lower = np.where(lower > box, middle, box), np.where(lower > box, middle, lower)
-        return Choice(
-            float(np.clip(choice.C, *self.C)), float(np.clip(choice.epsilon, *self.epsilon)), box, lower
-        )
+        near, reference = 0.0, None
+        if self.reference is not None:
+            near = float(np.clip(choice.proximity, *self.proximity))
+            reference = np.clip(0.0 if choice.reference is None else choice.reference, *self.reference)
+        C, epsilon = float(np.clip(choice.C, *self.C)), float(np.clip(choice.epsilon, *self.epsilon))
+        return Choice(C, epsilon, box, lower, near, reference)
 
     def criterion_value(self, task: Task, z: np.ndarray) -> float:
         """The criterion of one task at validation decisions ``z``."""
@@ -171,12 +193,14 @@ class Description:
 
 @dataclass(eq=False)
 class Choice:
-    """Hyper-parameters: ``C, epsilon``, the box ``u`` (None: no box) and ``l`` (None: ``-u``)."""
+    """Hyper-parameters: ``C, epsilon``, the box ``u`` (None: none) and ``l`` (None: ``-u``), ``lambda`` and ``w0``."""
 
     C: float
     epsilon: float = 0.0
     box: np.ndarray | None = None
     lower: np.ndarray | None = None
+    proximity: float = 0.0
+    reference: np.ndarray | None = None
 
     def sides(self, d: int) -> tuple[np.ndarray, np.ndarray]:
         """``l`` and ``u``."""
@@ -186,7 +210,8 @@ class Choice:
 
     def key(self) -> tuple:
         """Something to compare by."""
-        return (self.C, self.epsilon, *(tuple(a) for a in (self.box, self.lower) if a is not None))
+        arrays = (self.box, self.lower, self.reference)
+        return (self.C, self.epsilon, self.proximity, *(tuple(a) for a in arrays if a is not None))
 
 
 @dataclass(eq=False)
@@ -210,12 +235,15 @@ class Formulation:
     """A description as a program with complementarity, and the way between its variables and the machines.
 
     ``unit`` is a typical ``C``; the "C" form counts ``C`` and the multipliers in it. ``index`` holds the columns
-    of every block of variables: "strength", "epsilon", "box", "box_lower", and one dict per task in ``blocks``.
+    of every block of variables: "strength", "epsilon", "box", "box_lower", "near" and "pull" (``lambda`` and
+    ``lambda w0`` in the unit of the multipliers), and one dict per task in ``blocks``. With ``hold`` the proximity
+    stays at that value, so that the rows of the "C" form are linear.
     """
 
     description: Description
     form: str = "lambda"
     unit: float = 1.0
+    hold: float | None = None
     index: dict[str, np.ndarray] = field(default_factory=dict)
     blocks: list[dict[str, np.ndarray]] = field(default_factory=list)
     mpcc: Mpcc = field(init=False)
@@ -223,6 +251,9 @@ class Formulation:
     def __post_init__(self) -> None:
         if self.form not in FORMS:
             raise ValueError(f"unknown form {self.form!r}; use one of: {', '.join(FORMS)}")
+        D = self.description
+        if D.reference is not None and not D.curved:
+            self.hold = D.proximity[0]
         builder = Builder()
         self._hyper_parameters(builder)
         for t, task in enumerate(self.description.tasks):
@@ -239,6 +270,8 @@ class Formulation:
         self.index["strength"] = builder.variables(1, low, high)
         if D.loss == "epsilon_insensitive":
             self.index["epsilon"] = builder.variables(1, *D.epsilon)
+        if D.reference is not None:
+            self._proximity(builder, (low, high))
         if D.box is None:
             return
         box = self.index["box"] = builder.variables(D.d, *D.box)
@@ -253,6 +286,23 @@ class Formulation:
             builder.rows(D.d, [(gap, 1.0), (box, -1.0)], 0.0, np.inf)
             builder.pairs(D.d, [(delta, 1.0)], [(gap, 1.0), (box, -1.0)], -1)
             builder.pairs(D.d, [(gap, 1.0)], [(delta, -1.0)], -1, h0=1.0)
+
+    def _proximity(self, builder: Builder, strengths: tuple[float, float]) -> None:
+        """``lambda`` and ``lambda w0``, both divided as the multipliers are; ``w0`` keeps its bounds by linear rows."""
+        D = self.description
+        assert D.reference is not None
+        low, high = D.proximity if self.hold is None else (self.hold, self.hold)
+        if self.form == "C":
+            near = builder.variables(1, low / self.unit, high / self.unit)
+        else:
+            near = builder.variables(1, low * strengths[0], high * strengths[1])
+            strength = self.index["strength"]
+            builder.rows(1, [(near, 1.0), (strength, -high)], -np.inf, 0.0)
+            builder.rows(1, [(near, 1.0), (strength, -low)], 0.0, np.inf)
+        pull = builder.variables(D.d, -np.inf)
+        builder.rows(D.d, [(pull, 1.0), (near, -D.reference[1])], -np.inf, 0.0)
+        builder.rows(D.d, [(pull, 1.0), (near, -D.reference[0])], 0.0, np.inf)
+        self.index["near"], self.index["pull"] = near, pull
 
     def _train(self, builder: Builder, t: int, task: Task, block: dict[str, np.ndarray]) -> None:
         """Optimality of one training problem: rows, pairs, and the stationarity of ``w`` and ``b``."""
@@ -300,14 +350,23 @@ class Formulation:
                 builder.pairs(D.d, [(multiplier, 1.0)], side, t)
         matrix = np.hstack([(sign[:, None] * task.X).T for sign in signs])
         columns = np.concatenate(pushes)
+        near = self.index.get("near")
+        if near is not None:
+            terms = [*terms, (self.index["pull"], -1.0)]
         if self.form == "C":
             pull = D.pull / self.unit
-            builder.rows(D.d, [(w, D.curvature / self.unit), *terms], pull, pull, matrix=(matrix, columns))
+            held = 0.0 if self.hold is None else self.hold
+            linear = [(w, (D.curvature + held) / self.unit), *terms]
+            rows = builder.rows(D.d, linear, pull, pull, matrix=(matrix, columns))
+            if near is not None and self.hold is None:
+                builder.bilinear(rows, near, w, 1.0)
         else:
             strength = self.index["strength"]
             linear = [(strength, -D.pull), *terms] if np.any(D.pull) else terms
             rows = builder.rows(D.d, linear, 0.0, 0.0, matrix=(matrix, columns))
             builder.bilinear(rows, strength, w, D.curvature)
+            if near is not None:
+                builder.bilinear(rows, near, w, 1.0)
         if D.intercept:
             builder.rows(1, [], 0.0, 0.0, matrix=(np.concatenate(signs)[None], columns))
 
@@ -343,6 +402,10 @@ class Formulation:
         x[self.index["strength"]] = self._strength(choice.C)
         if "epsilon" in self.index:
             x[self.index["epsilon"]] = choice.epsilon
+        if "near" in self.index:
+            assert choice.reference is not None
+            x[self.index["near"]] = choice.proximity / unit
+            x[self.index["pull"]] = choice.proximity * choice.reference / unit
         if "box" in self.index:
             x[self.index["box"]] = choice.box
             if "box_lower" in self.index:
@@ -350,6 +413,7 @@ class Formulation:
             if "delta" in self.index:
                 assert choice.box is not None
                 x[self.index["delta"]], x[self.index["gap"]] = choice.box > 0, choice.box
+        curvature, towards = D.quadratic(choice)
         for task, block, solution in zip(D.tasks, self.blocks, solutions, strict=True):
             w = solution.w
             z = task.X @ w + solution.b
@@ -368,7 +432,7 @@ class Formulation:
                 x[block["slack"]] = task.y - z + choice.epsilon + excess
                 push = solution.alpha - solution.beta
             if "above" in block:
-                pressure = -(D.curvature * w - D.pull + task.X.T @ push) / unit
+                pressure = -(curvature * w - towards + task.X.T @ push) / unit
                 x[block["above"]], x[block["below"]] = np.maximum(pressure, 0), np.maximum(-pressure, 0)
             self._encode_validation(x, task, block, task.X_val @ w + solution.b)
         return np.clip(x, self.mpcc.lower, self.mpcc.upper)
@@ -391,7 +455,12 @@ class Formulation:
         box = x[self.index["box"]] if "box" in self.index else None
         lower = x[self.index["box_lower"]] if "box_lower" in self.index else None
         epsilon = float(x[self.index["epsilon"][0]]) if "epsilon" in self.index else 0.0
-        return D.clip(Choice(self._C(strength), epsilon, box, lower))
+        C, near, reference = self._C(strength), 0.0, None
+        if "near" in self.index:
+            size = max(float(x[self.index["near"][0]]), np.finfo(float).tiny)
+            near = size * (self.unit if self.form == "C" else C)
+            reference = x[self.index["pull"]] / size
+        return D.clip(Choice(C, epsilon, box, lower, near, reference))
 
     def translate(self, x: np.ndarray, other: Formulation) -> np.ndarray:
         """The same point in the variables of another form of the same description."""
@@ -399,6 +468,9 @@ class Formulation:
         k = self.index["strength"][0]
         C = self._C(float(np.clip(x[k], *self._strength_bounds())))
         here, there = (f.unit if f.form == "C" else C for f in (self, other))
+        for name in ("near", "pull"):
+            if name in self.index:
+                x[self.index[name]] *= here / there
         for block in self.blocks:
             for name in ("alpha", "beta", "above", "below"):
                 if name in block:

@@ -105,14 +105,15 @@ def pieces(description: Description, task: Task, choice: Choice) -> Pieces:
     else:
         kinks, left = np.stack([task.y - choice.epsilon, task.y + choice.epsilon], axis=1), c
     low, up = choice.sides(D.d)
+    curvature, pull = D.quadratic(choice)
     pad = (0, k)
     return Pieces(
         np.hstack([task.X, np.ones((n, k))]),
         kinks,
         left,
         c,
-        np.pad(D.curvature, pad),
-        np.pad(np.divide(D.pull, D.curvature, out=np.zeros(D.d), where=D.curvature > 0), pad),
+        np.pad(curvature, pad),
+        np.pad(np.divide(pull, curvature, out=np.zeros(D.d), where=curvature > 0), pad),
         np.zeros(D.d + k),
         np.pad(low, pad, constant_values=-np.inf),
         np.pad(up, pad, constant_values=np.inf),

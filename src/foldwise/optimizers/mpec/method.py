@@ -26,9 +26,9 @@ __all__ = ["Mpec", "Slams", "Translation"]
 CRITERIA = {"Absolute": "absolute", "Hinge": "hinge", "Misclassification": "misclassification"}
 NEEDS = (
     "methods 'mpec' and 'slams' need LinearSVC(loss='hinge') with criterion 'hinge' or 'misclassification', or "
-    "LinearSVR(loss='epsilon_insensitive') with criterion 'absolute', and a space of C (or lam), epsilon, box and "
-    "box_lower; 'mpec' also KernelSVC(loss='hinge', kernel=RBF(ard=True)) on few rows, with C and gamma per feature. "
-    "Other programs: method='newton', 'lbfgsb' or 'grid'"
+    "LinearSVR(loss='epsilon_insensitive') with criterion 'absolute', and a space of C (or lam), epsilon, box, "
+    "box_lower, proximity and reference; 'mpec' also KernelSVC(loss='hinge', kernel=RBF(ard=True)) on few rows, with C "
+    "and gamma per feature. Other programs: method='newton', 'lbfgsb' or 'grid'"
 )
 STATUS = {
     "solved": Status.CONVERGED,
@@ -67,8 +67,8 @@ class Translation:
         names: dict[str, str] = {}
         for block in self.space.blocks:
             kind, bare = kinds[block.name], block.name.split("__")[-1]
-            wide = bare in ("box", "box_lower")
-            if bare not in ("C", "lam", "epsilon", "box", "box_lower"):
+            wide = bare in ("box", "box_lower", "reference")
+            if bare not in ("C", "lam", "epsilon", "box", "box_lower", "proximity", "reference"):
                 raise ValueError(f"cannot tune {block.name!r} this way; {NEEDS}")
             if block.size != (d if wide else 1):
                 want = "one entry per feature" if wide else "a single number"
@@ -87,7 +87,7 @@ class Translation:
                 raise ValueError(f"an L1 part of the penalty is not part of this program; {NEEDS}")
             if np.ptp(par.epsilon) > 0:
                 raise ValueError(f"epsilon differs between groups of samples; {NEEDS}")
-            for values in (par.lam, par.near, par.upper, par.lower):
+            for values in (par.lam, par.near, par.upper, par.lower, par.reference):
                 if np.any(values != values[0]):
                     raise ValueError(f"a penalty or box differs between classes; {NEEDS}")
         if "lam" in self.names and np.any(self.base.near > 0):
@@ -108,6 +108,13 @@ class Translation:
             C = (self.unit / high, self.unit / low)
         else:
             C = (self.unit, self.unit)
+        near, w0 = self.base.near[0], self._reference()
+        if {"proximity", "reference"} & set(self.names):
+            fixed, pull = np.zeros(len(lam)), np.zeros(len(lam))
+            proximity = self._bounds("proximity") if "proximity" in self.names else (float(near[0]),) * 2
+            reference = self._ends("reference") if "reference" in self.names else (w0, w0)
+        else:
+            fixed, pull, proximity, reference = near, near * w0, (0.0, 0.0), None
         return Description(
             self._tasks(),
             "hinge" if classes else "epsilon_insensitive",
@@ -116,10 +123,12 @@ class Translation:
             self._tube(),
             self._box("box"),
             self._box("box_lower"),
-            lam / self.tuned_lam + self.base.near[0],
-            self.base.near[0] * self._reference(),
+            lam / self.tuned_lam + fixed,
+            pull,
             bool(self.problems[0].design.intercept),
             n_max,
+            proximity,
+            reference,
         )
 
     def _tube(self) -> tuple[float, float]:
@@ -134,20 +143,28 @@ class Translation:
             out.append(float(np.atleast_1d(value)[0]))
         return out[0], out[1]
 
+    def _ends(self, name: str) -> tuple[np.ndarray, np.ndarray]:
+        """Bounds of one number per feature."""
+        low, high = (self.space.params(t)[self.names[name]] for t in (self.space.lower, self.space.upper))
+        return np.asarray(low, float), np.asarray(high, float)
+
     def _box(self, name: str):
-        """Bounds of the box, of equal ends where it is fixed; None where there is none."""
+        """Bounds of the box, of equal ends where it is fixed; None where there is none.
+
+        A side that is fixed at infinity is no bound.
+        """
         if name in self.names:
-            values = [
-                np.asarray(self.space.params(t)[self.names[name]], float)
-                for t in (self.space.lower, self.space.upper)
-            ]
-            return (values[0], values[1])
+            return self._ends(name)
         upper, lower = self.base.upper[0], self.base.lower[0]
-        if not np.any(np.isfinite(upper)) or (name == "box_lower" and "box" in self.names):
-            return None
+        kinds = self.problems[0].parameters.kinds
         if name == "box":
-            return (upper, upper)
-        return None if np.array_equal(lower, -upper) else (lower, lower)
+            sides = np.concatenate([upper, [] if "box_lower" in self.names else lower])
+            bounded = "box_lower" in self.names or bool(np.any(np.isfinite(sides)))
+            return (upper, upper) if bounded else None
+        symmetric = (
+            kinds[self.names["box"]] == "box" if "box" in self.names else np.array_equal(lower, -upper)
+        )
+        return None if symmetric else (lower, lower)
 
     def _loss_unit(self) -> float:
         """The fixed weight of the loss, or what ``C`` is at the lower bounds: row weights are relative to it."""
@@ -187,6 +204,8 @@ class Translation:
                 "epsilon": choice.epsilon,
                 "box": choice.box,
                 "box_lower": choice.lower,
+                "proximity": choice.proximity,
+                "reference": choice.reference,
             }[bare]
         return self.space.clip(self.space.theta(params))
 
@@ -201,9 +220,10 @@ class Translation:
         epsilon = float(params[self.names["epsilon"]]) if "epsilon" in self.names else D.epsilon[0]
         box = params.get(self.names.get("box", ""), None if D.box is None else D.box[0])
         lower = params.get(self.names.get("box_lower", ""), None if D.box_lower is None else D.box_lower[0])
-        return D.clip(
-            Choice(C, epsilon, *(None if v is None else np.asarray(v, float) for v in (box, lower)))
-        )
+        near = float(params[self.names["proximity"]]) if "proximity" in self.names else D.proximity[0]
+        w0 = params.get(self.names.get("reference", ""), None if D.reference is None else D.reference[0])
+        box, lower, w0 = (None if v is None else np.asarray(v, float) for v in (box, lower, w0))
+        return D.clip(Choice(C, epsilon, box, lower, near, w0))
 
 
 class KernelTranslation:

@@ -20,6 +20,7 @@ __all__ = ["Answer", "Stage", "certificate_at", "solve_mpec", "solve_slams"]
 
 GRID_C = 10.0 ** np.arange(-12, 13)
 GRID_EPSILON = (0.0, 0.01, 0.1, 1.0)
+GRID_PROXIMITY = (0.01, 0.1, 1.0, 10.0, 100.0)
 WEIGHTS = (0.03, 0.1, 0.3, 1.0, 3.0, 10.0, 100.0)
 """Weights of the penalty that successive linearisation goes through, in units of the objective at its start."""
 NEARLY = 1.01
@@ -107,17 +108,37 @@ def grid_starts(evaluate: Evaluator, count: int) -> list[Choice]:
     lower = None if D.box_lower is None else D.box_lower[0].copy()
     for C in sorted(strengths):
         for epsilon in sorted(tubes):
-            choice = Choice(C, epsilon, D.widest(), lower)
+            choice = D.clip(Choice(C, epsilon, D.widest(), lower, D.proximity[0]))
             ranked.append((evaluate(choice)[0], len(ranked), choice))
     lowest = min(value for value, *_ in ranked)
     near = [entry for entry in ranked if entry[0] <= NEARLY * lowest]
     first = min(near, key=lambda entry: (entry[2].C, entry[0]))
     ranked.sort(key=lambda entry: (entry is not first, *entry[:2]))
-    return [evaluate.narrowed(choice) for _, _, choice in ranked[:count]]
+    return [evaluate.narrowed(_pulled(evaluate, choice)) for _, _, choice in ranked[:count]]
+
+
+def _pulled(evaluate: Evaluator, choice: Choice) -> Choice:
+    """The choice with the best of a few ``lambda`` and of two ``w0``: zero, and the mean weights of all tasks."""
+    D = evaluate.description
+    if D.reference is None:
+        return choice
+    value, solutions = evaluate(choice)
+    mean = np.mean([solution.w for solution in solutions], axis=0)
+    trials = [(value, 0, choice)]
+    for near in sorted({float(v) for v in np.clip(GRID_PROXIMITY, *D.proximity)}):
+        for reference in (np.zeros(D.d), mean):
+            trial = D.clip(replace(choice, proximity=near, reference=reference))
+            trials.append((evaluate(trial)[0], len(trials), trial))
+    return min(trials, key=lambda entry: entry[:2])[2]
 
 
 SAME = 1e-6
 """Distance of hyper-parameters, relative to their size, that is taken for rounding."""
+
+
+def unit_of(C: float) -> float:
+    """The power of ten nearest to ``C``."""
+    return float(10.0 ** np.round(np.log10(C)))
 
 
 def certificate_at(evaluate: Evaluator, choice: Choice) -> dict[str, Any]:
@@ -126,7 +147,7 @@ def certificate_at(evaluate: Evaluator, choice: Choice) -> dict[str, Any]:
     The program may put a loose intercept anywhere in its interval; it is certified with the best of these points.
     """
     D = evaluate.description
-    exact = Formulation(D, "C", float(10.0 ** np.round(np.log10(choice.C))))
+    exact = Formulation(D, "C", unit_of(choice.C), choice.proximity if D.curved else None)
     value, solutions = evaluate(choice)
     x = exact.encode(choice, solutions)
     if loose := sum(solution.loose for solution in solutions):
@@ -134,7 +155,8 @@ def certificate_at(evaluate: Evaluator, choice: Choice) -> dict[str, Any]:
         if vertex is not None:
             there, here = (np.hstack(one.key()) for one in (exact.decode(vertex), choice))
             x = vertex if np.allclose(there, here, SAME, SAME) else x
-    out = certify(exact.mpcc, x)
+    whole = Formulation(D, "C", exact.unit) if D.curved else exact
+    out = certify(whole.mpcc, x)
     out["loose_intercepts"] = loose
     out["n_features"] = D.d if choice.box is None else int(np.sum(choice.box > 0))
     return out
@@ -151,7 +173,7 @@ class Run:
     on_stage: Callable[[Stage, Choice], Any] | None = None
     stages: list[Stage] = field(default_factory=list)
     last: dict[str, Any] = field(default_factory=dict)
-    _exact: dict[float, tuple[Formulation, LinearPrograms]] = field(default_factory=dict)
+    _exact: dict[Any, tuple[Formulation, LinearPrograms]] = field(default_factory=dict)
 
     @classmethod
     def begin(cls, description: Description, max_time, on_stage, evaluate) -> Run:
@@ -227,7 +249,7 @@ class Run:
         self, formulation: Formulation, x: np.ndarray, name: str, tol: float, outcome: Outcome
     ) -> None:
         """From the end of a homotopy to the minimiser of the linear piece of the exact program that it lies on."""
-        exact, programs = self.exact(formulation.decode(x).C)
+        exact, programs = self.exact(formulation.decode(x))
         began = time.perf_counter()
         weight = HOLD * max(self.last["objective"], 1e-6)
         vertex = settle(exact.mpcc, formulation.translate(x, exact), programs, weight, self.deadline)
@@ -249,20 +271,25 @@ class Run:
                 if choice.box is not None and choice.lower is None:
                     self.evaluate(replace(choice, box=choice.box * factor))
 
-    def exact(self, C: float) -> tuple[Formulation, LinearPrograms]:
-        """The program in the "C" form in units of a power of ten near ``C``, and its linear programs; built once."""
-        unit = float(10.0 ** np.round(np.log10(C)))
-        if unit not in self._exact:
-            formulation = Formulation(self.description, "C", unit)
-            self._exact[unit] = (formulation, LinearPrograms(formulation.mpcc))
-        return self._exact[unit]
+    def exact(self, choice: Choice) -> tuple[Formulation, LinearPrograms]:
+        """The program in the "C" form in units of a power of ten near ``C``, and its linear programs; built once.
+
+        Where ``lambda`` is chosen too it is held at its value, so that the rows are linear.
+        """
+        unit, hold = unit_of(choice.C), choice.proximity if self.description.curved else None
+        if (unit, hold) not in self._exact:
+            if hold is not None:  # one for every value of lambda would be too many to keep
+                self._exact.clear()
+            formulation = Formulation(self.description, "C", unit, hold)
+            self._exact[unit, hold] = (formulation, LinearPrograms(formulation.mpcc))
+        return self._exact[unit, hold]
 
     def _finish(self, value: float, choice: Choice):
         """The minimiser of the linear piece that the best point lies on, and its certificate.
 
         Every stage ends a little off a vertex of the exact program; on the vertex it can be told which sides are zero.
         """
-        exact, programs = self.exact(choice.C)
+        exact, programs = self.exact(choice)
         _, solutions = self.evaluate(choice)
         x = exact.encode(choice, solutions)
         left = None if self.deadline is None else max(self.deadline - time.perf_counter(), 0.5)
@@ -279,7 +306,8 @@ class Run:
             if self._worth(after, there, value):
                 value, choice, solutions, x = after, there, machines, vertex
                 self.last |= {"claimed": float(exact.mpcc.cost @ x), "objective": value}
-        return value, choice, solutions, certify(exact.mpcc, x, seconds=left)
+        whole = Formulation(self.description, "C", exact.unit) if self.description.curved else exact
+        return value, choice, solutions, certify(whole.mpcc, x, seconds=left)
 
     def _worth(self, after: float, there: Choice, value: float) -> bool:
         """Whether a settled point may replace the best one: not worse, and no more features than allowed."""
@@ -293,7 +321,7 @@ class Run:
         small = (choice.box < np.sqrt(tol)) & (choice.box > 0) & (D.box[0] == 0)
         if not small.any():
             return value, choice
-        bare = Choice(choice.C, choice.epsilon, np.where(small, 0.0, choice.box))
+        bare = replace(choice, box=np.where(small, 0.0, choice.box))
         after, _ = self.evaluate(bare)
         if after <= value * (1.0 + np.sqrt(tol)):
             return after, bare
@@ -342,6 +370,11 @@ def solve_slams(
     -------
     Answer
     """
+    if description.curved:
+        raise ValueError(
+            "the linear programs of slams hold the proximity fixed, and here it is to be tuned; use method='mpec', or "
+            "tune reference alone"
+        )
     load_package("highspy")
     run = Run.begin(description, max_time, on_stage, evaluate)
     starts = _given(run, start) or grid_starts(run.evaluate, n_starts)
@@ -357,7 +390,7 @@ def _given(run: Run, start: Choice | None) -> list[Choice]:
 def linearise(run: Run, starts, early: bool, rounds: int, tol: float, max_iter: int, patience: int) -> Choice:
     """Run successive linearisation from every start; the best choice so far."""
     for index, start in enumerate(starts):
-        formulation, programs = run.exact(start.C)
+        formulation, programs = run.exact(start)
         value, solutions = run.evaluate(start)
         unit = max(value, 1e-6) * formulation.unit / start.C
         x = formulation.encode(start, solutions)
@@ -502,7 +535,7 @@ def solve_mpec(
         found = linearise(run, starts[:1], False, ROUNDS, tol, LINEAR_PROGRAMS, 4)
         plan.insert(0, ("slams", found, min(first_tol, max(tol, 1e-2)), first))
         if form == "auto" and n_starts > 1 and description.criterion != "misclassification":
-            plan[1] = (*plan[1][:3], run.exact(plan[1][1].C)[0])
+            plan[1] = (*plan[1][:3], Formulation(description, "C", unit_of(plan[1][1].C)))
     settings = {"backend": backend, "preset": preset, "max_iter": max_iter}
     for name, choice, level, formulation in plan[:n_starts]:
         if run.late():
