@@ -52,6 +52,14 @@ DESCRIPTIONS = {
     "tube": regression,
     "tube, intercept, weights": lambda: weighted(regression(intercept=True)),
     "tube, two-sided box": lambda: regression(box=(0.0, 1.5), box_lower=(-1.0, 0.0)),
+    "tube, lower side only": lambda: regression(box=(np.inf, np.inf), box_lower=(-1.0, 0.0)),
+    "tube, some bounds only": lambda: regression(
+        box=(np.array([0.5, np.inf, 0.5, np.inf]),) * 2,
+        box_lower=(np.array([-np.inf, -0.1, -0.5, -np.inf]),) * 2,
+    ),
+    "tube, proximity and reference": lambda: regression(proximity=(0.1, 10.0), reference=(-1.0, 1.0)),
+    "tube, reference": lambda: regression(proximity=(2.0, 2.0), reference=(-1.0, 1.0), intercept=True),
+    "hinge, proximity": lambda: classification(proximity=(0.1, 10.0), reference=(0.5, 0.5)),
     "tube, pulled": lambda: regression(curvature=np.full(4, 1.5), pull=np.array([0.5, 0.0, -0.2, 0.1])),
     "hinge": classification,
     "hinge, no box": lambda: classification(box=None),
@@ -70,7 +78,9 @@ def some_choice(D: Description) -> Choice:
     box = None if D.box is None else 0.3 * D.box[1]
     if D.n_max is not None:
         box[D.n_max :] = 0.0
-    return D.clip(Choice(0.7, 0.2, box, None if D.box_lower is None else 0.6 * D.box_lower[0]))
+    lower = None if D.box_lower is None else 0.6 * D.box_lower[0]
+    near, reference = (0.0, None) if D.reference is None else (1.7, np.linspace(-0.4, 0.6, D.d))
+    return D.clip(Choice(0.7, 0.2, box, lower, near, reference))
 
 
 @pytest.mark.parametrize("form", FORMS)

@@ -172,8 +172,10 @@ class Description:
         if self.box_lower is not None and lower is not None:
             lower = np.clip(lower, *self.box_lower)
         if box is not None and lower is not None:
-            middle = 0.5 * (box + lower)
-            box, lower = np.where(lower > box, middle, box), np.where(lower > box, middle, lower)
+            crossed = lower > box
+            middle = 0.5 * (box[crossed] + lower[crossed])
+            box, lower = box.copy(), lower.copy()
+            box[crossed] = lower[crossed] = middle
         near, reference = 0.0, None
         if self.reference is not None:
             near = float(np.clip(choice.proximity, *self.proximity))
@@ -207,6 +209,11 @@ class Choice:
         if self.box is None:
             return np.full(d, -np.inf), np.full(d, np.inf)
         return (-self.box if self.lower is None else self.lower), self.box
+
+    def n_open(self, d: int) -> int:
+        """Features whose box is not shut."""
+        low, high = self.sides(d)
+        return int(np.sum(low < high))
 
     def key(self) -> tuple:
         """Something to compare by."""
@@ -274,10 +281,13 @@ class Formulation:
             self._proximity(builder, (low, high))
         if D.box is None:
             return
-        box = self.index["box"] = builder.variables(D.d, *D.box)
+        # A side that is infinite is fixed there and bounds nothing: its variable stays at zero and is not used.
+        box = self.index["box"] = builder.variables(D.d, *(np.where(np.isfinite(b), b, 0.0) for b in D.box))
         if D.box_lower is not None:
-            lower = self.index["box_lower"] = builder.variables(D.d, *D.box_lower)
-            builder.rows(D.d, [(box, 1.0), (lower, -1.0)], 0.0, np.inf)
+            ends = (np.where(np.isfinite(b), b, 0.0) for b in D.box_lower)
+            lower = self.index["box_lower"] = builder.variables(D.d, *ends)
+            both = np.flatnonzero(np.isfinite(D.box[0]) & np.isfinite(D.box_lower[0]))
+            builder.rows(len(both), [(box[both], 1.0), (lower[both], -1.0)], 0.0, np.inf)
         if D.n_max is not None:
             # (14): delta counts the boxes that are not zero.
             delta, gap = builder.variables(D.d, 0.0, 1.0), builder.variables(D.d)
@@ -339,15 +349,18 @@ class Formulation:
             builder.pairs(n, [(excess, 1.0)], room, t, h0=task.weight)
         terms = []
         if D.box is not None:
-            above = block["above"] = builder.variables(D.d)
-            below = block["below"] = builder.variables(D.d)
+            bounded = np.isfinite(D.box[1])
+            bounded_below = bounded if D.box_lower is None else np.isfinite(D.box_lower[0])
+            above = block["above"] = builder.variables(D.d, 0.0, np.where(bounded, np.inf, 0.0))
+            below = block["below"] = builder.variables(D.d, 0.0, np.where(bounded_below, np.inf, 0.0))
             terms = [(above, 1.0), (below, -1.0)]
-            over = [(self.index["box"], 1.0), (w, -1.0)]
-            lower = self.index.get("box_lower")
-            under = [(self.index["box"], 1.0) if lower is None else (lower, -1.0), (w, 1.0)]
-            for multiplier, side in ((above, over), (below, under)):
-                builder.rows(D.d, side, 0.0, np.inf)
-                builder.pairs(D.d, [(multiplier, 1.0)], side, t)
+            box, lower = self.index["box"], self.index.get("box_lower")
+            up, down = np.flatnonzero(bounded), np.flatnonzero(bounded_below)
+            over = [(box[up], 1.0), (w[up], -1.0)]
+            under = [(box[down], 1.0) if lower is None else (lower[down], -1.0), (w[down], 1.0)]
+            for multiplier, side in ((above[up], over), (below[down], under)):
+                builder.rows(len(multiplier), side, 0.0, np.inf)
+                builder.pairs(len(multiplier), [(multiplier, 1.0)], side, t)
         matrix = np.hstack([(sign[:, None] * task.X).T for sign in signs])
         columns = np.concatenate(pushes)
         near = self.index.get("near")

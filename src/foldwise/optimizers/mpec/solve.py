@@ -89,8 +89,7 @@ class Answer:
     @property
     def n_features(self) -> int:
         """Features whose box is not zero."""
-        box = self.choice.box
-        return len(self.solutions[0].w) if box is None else int(np.sum(box > 0))
+        return self.choice.n_open(len(self.solutions[0].w))
 
 
 def grid_starts(evaluate: Evaluator, count: int) -> list[Choice]:
@@ -158,7 +157,7 @@ def certificate_at(evaluate: Evaluator, choice: Choice) -> dict[str, Any]:
     whole = Formulation(D, "C", exact.unit) if D.curved else exact
     out = certify(whole.mpcc, x)
     out["loose_intercepts"] = loose
-    out["n_features"] = D.d if choice.box is None else int(np.sum(choice.box > 0))
+    out["n_features"] = choice.n_open(D.d)
     return out
 
 
