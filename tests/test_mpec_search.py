@@ -340,3 +340,149 @@ def test_a_real_interrupt_while_a_solver_runs_returns_the_best_so_far(backend):
     lines = [line for line in out.splitlines() if line != "running"]
     assert lines == ["interrupted True", "True interrupted"], err
     assert err.strip().endswith("KeyboardInterrupt")  # of the last line, where nothing catches it
+
+
+# Two-sided boxes, proximity and reference as outer variables: (1)-(5) of bennett2006.
+
+
+def folds_of(n, k=3):
+    return [(np.flatnonzero(np.arange(n) % k != t), np.flatnonzero(np.arange(n) % k == t)) for t in range(k)]
+
+
+def boxed_tube(X, y, C, epsilon, low, high, near, w0):
+    """``min w'w/2 + near/2 ||w - w0||^2 + C sum max(|Xw - y| - epsilon, 0)`` with ``low <= w <= high``, by Clarabel."""
+    import clarabel
+    import scipy.sparse as sp
+
+    n, d = X.shape
+    P = sp.block_diag([(1 + near) * sp.identity(d), sp.csc_matrix((n, n))], format="csc")
+    cost = np.concatenate([-near * np.asarray(w0), np.full(n, C)])
+    none, up, down = sp.csc_matrix((d, n)), np.isfinite(high), np.isfinite(low)
+    rows = [
+        sp.hstack([sp.csc_matrix(X), -sp.identity(n)]),
+        sp.hstack([sp.csc_matrix(-X), -sp.identity(n)]),
+        sp.hstack([sp.csc_matrix((n, d)), -sp.identity(n)]),
+        sp.hstack([sp.identity(d), none]).tocsr()[np.flatnonzero(up)],
+        sp.hstack([-sp.identity(d), none]).tocsr()[np.flatnonzero(down)],
+    ]
+    limit = np.concatenate([y + epsilon, epsilon - y, np.zeros(n), high[up], -low[down]])
+    settings = clarabel.DefaultSettings()
+    settings.verbose = False
+    cones = [clarabel.NonnegativeConeT(len(limit))]
+    solver = clarabel.DefaultSolver(P, cost, sp.vstack(rows, format="csc"), limit, cones, settings)
+    return np.array(solver.solve().x)[:d]
+
+
+SIDES = {"box": Lin(0.0, 1.5, per="feature"), "box_lower": Lin(-1.5, 0.0, per="feature")}
+PULL = {"proximity": Log(0.05, 20.0), "reference": Lin(-1.5, 1.5, per="feature")}
+OUTER = {
+    "both sides": ("slams", {}, SIDES),
+    "upper side, lower fixed": ("slams", {"box_lower": [-0.2] * 3}, {"box": SIDES["box"]}),
+    "lower side, upper fixed": ("slams", {"box": [0.4] * 3}, {"box_lower": SIDES["box_lower"]}),
+    "lower side only": ("slams", {}, {"box_lower": SIDES["box_lower"]}),
+    "lambda": ("mpec", {"reference": [0.8, -0.8, 0.0]}, {"proximity": PULL["proximity"]}),
+    "w0": ("slams", {"reference": [0.0] * 3, "proximity": 2.0}, {"reference": PULL["reference"]}),
+    "lambda and w0": ("mpec", {"reference": [0.0] * 3}, PULL),
+    "all of (1)": ("mpec", {"reference": [0.0] * 3}, {**PULL, **SIDES}),
+}
+
+
+@pytest.mark.parametrize("name", OUTER)
+def test_every_outer_variable_of_the_paper_is_tuned(name):
+    """What is returned is below the start, within its bounds, and its error is that of machines trained elsewhere."""
+    method, fixed, space = OUTER[name]
+    X, y = regression(n=24, d=3, seed=2)
+    folds = folds_of(24)
+    model = LinearSVR(loss="epsilon_insensitive", epsilon=0.1, fit_intercept=False, **fixed)
+    found = BilevelSearchCV(
+        model, {"C": Log(0.02, 5.0), **space}, method=method, criterion="absolute", cv=folds
+    ).fit(X, y)
+    result, best = found.result_, {**fixed, **found.best_params_}
+    assert result.objective < result.objective_start
+    for key, bounds in space.items():
+        assert np.all(np.asarray(best[key]) >= bounds.lower)
+        assert np.all(np.asarray(best[key]) <= bounds.upper)
+    high = np.asarray(best.get("box", [np.inf] * 3), float)
+    low = np.asarray(best.get("box_lower", -high), float)
+    near, w0 = best.get("proximity", 0.0), best.get("reference", [0.0] * 3)
+    errors = []
+    for train, validation in folds:
+        w = boxed_tube(X[train], y[train], best["C"], 0.1, low, high, near, w0)
+        errors.append(np.mean(np.abs(X[validation] @ w - y[validation])))
+    assert result.objective == pytest.approx(np.mean(errors), rel=1e-4)
+    refit = found.refit_params_
+    again = boxed_tube(X, y, refit["C"], 0.1, low, high, refit.get("proximity", near), w0)
+    np.testing.assert_allclose(found.best_estimator_.coef_, again, atol=1e-4)
+    assert result.details["b_stationary"] is not None
+    # Nothing beside it within the bounds is much lower: the tuned values moved one at a time.
+    theta, space_, width = np.array(result.theta), found.space_, 1e-3
+    for i in range(len(theta)):
+        for sign in (-1, 1):
+            there = space_.clip(theta + sign * width * np.eye(len(theta))[i])
+            p = space_.params(there)
+            high = np.asarray(p.get("box", fixed.get("box", [np.inf] * 3)), float)
+            low = np.asarray(p.get("box_lower", fixed.get("box_lower", -high)), float)
+            pull = (
+                p.get("proximity", fixed.get("proximity", 0.0)),
+                p.get("reference", fixed.get("reference", [0.0] * 3)),
+            )
+            moved = np.mean(
+                [
+                    np.mean(np.abs(X[v] @ boxed_tube(X[t], y[t], p["C"], 0.1, low, high, *pull) - y[v]))
+                    for t, v in folds
+                ]
+            )
+            assert moved >= result.objective - 1e-5
+
+
+def test_more_outer_variables_are_never_worse():
+    X, y = regression(n=24, d=3, seed=2)
+    model = LinearSVR(loss="epsilon_insensitive", reference=np.zeros(3), proximity=0.05, fit_intercept=False)
+    options = {"refit": False, "method_options": {"chain": True}}
+    alone = search(model, {"C": Log(0.02, 5.0)}, "mpec", **options).fit(X, y).result_.objective
+    more = search(model, {"C": Log(0.02, 5.0), **PULL}, "mpec", **options).fit(X, y).result_.objective
+    assert more < 0.99 * alone
+
+
+def test_gradients_of_reference_weights_against_differences():
+    from foldwise.losses import Squared
+    from foldwise.models import describe
+    from foldwise.problems.assemble import Rows
+    from foldwise.program import build_program
+
+    X, y = regression(d=3)
+    model = LinearSVR(loss="epsilon_insensitive", epsilon=0.3, reference=np.zeros(3))
+    pipe = make_pipeline(StandardScaler(), model)
+    space = {"linearsvr__C": Log(1e-3, 10.0)} | {f"linearsvr__{name}": value for name, value in PULL.items()}
+    program = build_program(
+        describe(pipe), 3.0 * X, Rows(y[None]), None, folds_of(36), Squared(), space, None, None
+    )
+    bilevel, theta, h = program.bilevel, np.array([np.log(0.03), np.log(0.8), 0.5, -0.4, 0.2]), 1e-5
+    here = bilevel.differentiate(bilevel.evaluate(theta), 2)
+    assert np.abs(here.gradient).min() > 1e-3
+    for i in range(5):
+        up, down = (bilevel.evaluate(theta + sign * h * np.eye(5)[i]) for sign in (1, -1))
+        assert here.gradient[i] == pytest.approx((up.objective - down.objective) / (2 * h), rel=1e-5)
+        column = (bilevel.differentiate(up).gradient - bilevel.differentiate(down).gradient) / (2 * h)
+        np.testing.assert_allclose(here.hessian[i], column, atol=1e-6 * np.abs(here.hessian).max())
+
+
+@pytest.mark.parametrize(
+    ("method", "fixed", "space", "message"),
+    [
+        ("slams", {"reference": [0.0] * 4}, PULL, "hold the proximity fixed"),
+        (
+            "mpec",
+            {"reference": [0.0] * 4},
+            {"reference": PULL["reference"]},
+            "acts through proximity, which is 0",
+        ),
+        ("mpec", {}, PULL, "proximity"),
+        ("mpec", {"reference": [0.0] * 4}, {"reference": Lin(-1.0, 1.0)}, "per feature|per None"),
+    ],
+)
+def test_a_pull_that_cannot_be_tuned_is_refused(method, fixed, space, message):
+    X, y = regression()
+    model = LinearSVR(loss="epsilon_insensitive", **fixed)
+    with pytest.raises(ValueError, match=message):
+        search(model, {"C": Log(0.02, 5.0), **space}, method).fit(X, y)

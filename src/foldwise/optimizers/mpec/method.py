@@ -329,6 +329,7 @@ class _OneProgram(Minimizer):
             trace.evaluate(translation.theta(choice), note=f"{stage.name}: {stage.status}")
 
         evaluate = Evaluator(description)
+        evaluate(translation.choice(theta))  # the start counts, and where it is the best it is improved too
         try:
             answer = self._solve(
                 description,

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from foldwise.optimizers.mpec.backends import BACKENDS, PRESETS, Outcome, load_package, solve
-from foldwise.optimizers.mpec.certificate import certify
+from foldwise.optimizers.mpec.certificate import Local, b_stationary, certify
 from foldwise.optimizers.mpec.formulation import FORMS, Choice, Description, Formulation, Solution
 from foldwise.optimizers.mpec.inner import Evaluator
 from foldwise.optimizers.mpec.nlp import RELAXATIONS, relax
@@ -33,6 +33,10 @@ HONEST = 5e-4
 """... which goes on for two more tolerances while the claimed objective is further than this from the true one."""
 ROUNDS, LINEAR_PROGRAMS = 3, 60
 """Of successive linearisation, alone and before a nonlinear solver: that must not end above it."""
+WALK = 50
+"""Steps along directions that refute an answer, from vertex to vertex, at most."""
+MOVES, FACTORS = (1e-4, -1e-4), (1.0 + 1e-4, 1.0 - 1e-4)
+"""How far beside an answer lower values are looked for."""
 SMALL = 450
 """Pairs up to which a second start, the grid point itself, is cheap enough to be worth it by default."""
 
@@ -284,29 +288,72 @@ class Run:
         return self._exact[unit, hold]
 
     def _finish(self, value: float, choice: Choice):
-        """The minimiser of the linear piece that the best point lies on, and its certificate.
+        """From the best point to one that no direction improves, as far as steps get there, and its certificate.
 
         Every stage ends a little off a vertex of the exact program; on the vertex it can be told which sides are zero.
+        Where it is refuted as B-stationary, the direction found is followed to the next vertex. Where it is not, points
+        beside it are looked at all the same: multipliers of a training problem that are not unique can hide a descent.
         """
+        left = None if self.deadline is None else max(self.deadline - time.perf_counter(), 0.5)
+        value, choice, solutions, x, exact = self._settled(value, choice, left)
+        for _ in range(WALK):
+            whole = Formulation(self.description, "C", exact.unit) if self.description.curved else exact
+            step = None if self.late() else self._step(whole, x, value) or self._poll(value, choice)
+            if step is None:
+                break
+            value, choice, solutions, x, exact = self._settled(*step, left)
+        return value, choice, solutions, certify(whole.mpcc, x, seconds=left)
+
+    def _settled(self, value: float, choice: Choice, left: float | None):
+        """The minimiser of the linear piece that a point lies on, or the point itself where that is not better."""
         exact, programs = self.exact(choice)
         _, solutions = self.evaluate(choice)
         x = exact.encode(choice, solutions)
-        left = None if self.deadline is None else max(self.deadline - time.perf_counter(), 0.5)
-        vertex = settle(
-            exact.mpcc,
-            x,
-            programs,
-            HOLD * max(value, 1e-6),
-            None if left is None else time.perf_counter() + left,
-        )
+        until = None if left is None else time.perf_counter() + left
+        vertex = settle(exact.mpcc, x, programs, HOLD * max(value, 1e-6), until)
         if vertex is not None:
             there = exact.decode(vertex)
             after, machines = self.evaluate(there)
             if self._worth(after, there, value):
                 value, choice, solutions, x = after, there, machines, vertex
                 self.last |= {"claimed": float(exact.mpcc.cost @ x), "objective": value}
-        whole = Formulation(self.description, "C", exact.unit) if self.description.curved else exact
-        return value, choice, solutions, certify(whole.mpcc, x, seconds=left)
+        return value, choice, solutions, x, exact
+
+    def _poll(self, value: float, choice: Choice) -> tuple[float, Choice] | None:
+        """A point with a lower true objective beside a choice, one hyper-parameter moved; None where there is none."""
+        beside = [
+            replace(choice, **{name: getattr(choice, name) * f})
+            for name in ("C", "proximity")
+            for f in FACTORS
+        ]
+        beside += [replace(choice, epsilon=choice.epsilon + move) for move in MOVES]
+        for name in ("box", "lower", "reference"):
+            array = getattr(choice, name)
+            for i in range(0 if array is None else len(array)):
+                unit = np.eye(len(array))[i]
+                beside += [replace(choice, **{name: array + move * unit}) for move in MOVES]
+        for trial in beside:
+            there = self.description.clip(trial)
+            if self.late() or there.key() == choice.key() or not self.description.admits(there):
+                continue
+            after, _ = self.evaluate(there)
+            if after < value - 1e-9 * max(abs(value), 1.0):
+                self.last |= {"claimed": after, "objective": after}
+                return after, there
+        return None
+
+    def _step(self, whole: Formulation, x: np.ndarray, value: float) -> tuple[float, Choice] | None:
+        """A point with a lower true objective along a direction that refutes ``x``; None where there is none."""
+        verdict = b_stationary(Local.at(whole.mpcc, x))
+        if verdict.direction is None:
+            return None
+        for share in (1.0, 0.5, 0.1):
+            there = whole.decode(x + share * verdict.reach * verdict.direction)
+            after, _ = self.evaluate(there)
+            if self.description.admits(there) and after < value - 1e-9 * max(abs(value), 1.0):
+                self.last |= {"claimed": after, "objective": after}
+                return after, there
+        return None
 
     def _worth(self, after: float, there: Choice, value: float) -> bool:
         """Whether a settled point may replace the best one: not worse, and no more features than allowed."""
