@@ -107,3 +107,33 @@ def test_limits_and_bad_arguments(monkeypatch):
     monkeypatch.setitem(sys.modules, "ipyopt", None)
     with pytest.raises(ImportError, match=r"ipyopt.*foldwise\[mpec\]"):
         solve_kernel_mpec(D)
+
+
+@pytest.mark.parametrize("criterion", ["hinge", "misclassification"])
+def test_answers_are_certified_and_other_points_refuted(criterion):
+    """The kernel program has curved rows; its certificate is that of their derivatives at the exact machines."""
+    pytest.importorskip("ipyopt")
+    pytest.importorskip("highspy")
+    from foldwise.optimizers.mpec.certificate import Local, b_stationary
+    from foldwise.optimizers.mpec.nlp import piece
+
+    D = rings(seed=2, criterion=criterion)
+    answer = solve_kernel_mpec(D)
+    assert answer.certificate["b_stationary"] is True
+    assert answer.certificate["stationarity"] in ("S", "B")
+    if criterion == "misclassification":
+        return
+    F = KernelFormulation(D, unit=1.0)
+    other = KernelChoice(0.7, np.array([0.8, 0.1]))
+    value, machines = KernelEvaluator(D)(other)
+    x = F.encode(other, machines)
+    P, m = F.relax(1e-6), len(F.mpcc.row_lower)
+    assert P.n == piece(F.mpcc, x).n
+    J = sp.csr_matrix((P.jacobian(x), (P.jacobian_rows, P.jacobian_columns)), (P.m, P.n))[:m]
+    verdict = b_stationary(Local.at(F.mpcc, x, rows=P.constraints(x)[:m], A=J))
+    assert verdict.holds is False
+    # Along the direction the machines trained anew at the new hyper-parameters are better at about that rate.
+    step = 1e-3 * verdict.reach
+    there = F.decode(x + step * verdict.direction)
+    gained = KernelEvaluator(D)(there)[0] - value
+    assert gained == pytest.approx(verdict.rate * step, rel=0.1)

@@ -35,7 +35,9 @@ __all__ = ["Verdict", "b_stationary", "certify"]
 NEAR = 1e-5
 """Distance below which a bound, a row or a side counts as active."""
 SMALL = 1e-7
-"""Descent, or sum of the violations of stationarity, relative to the sum of the cost's sizes, that counts as none."""
+"""Descent, or sum of the violations of stationarity, relative to the sum of the cost's sizes, that is none ..."""
+CURVED = 1e-4
+"""... and where rows are not linear, so that the derivatives depend on how exactly the point is known."""
 MOST_PROGRAMS = 500
 """Linear programs after which branching gives up ..."""
 MOST_SECONDS = 10.0
@@ -90,7 +92,7 @@ class Local:
     mpcc : Mpcc
     x : the point
     A : csr matrix, derivative of the rows; rows : their values
-    zero_g, zero_h : which sides are zero
+    near, small : distance below which a quantity is active, and slope that counts as none
     """
 
     mpcc: Mpcc
@@ -98,18 +100,15 @@ class Local:
     A: sp.csr_matrix
     rows: np.ndarray
     near: float
+    small: float
 
     @classmethod
     def at(cls, mpcc: Mpcc, x: np.ndarray, near: float = NEAR, rows=None, A=None) -> Local:
         """Around ``x``; ``rows`` and ``A`` replace the values and derivatives of rows with further terms."""
         x = np.asarray(x, float)
-        return cls(
-            mpcc,
-            x,
-            mpcc.linearised(x) if A is None else sp.csr_matrix(A),
-            mpcc.values(x) if rows is None else rows,
-            near,
-        )
+        small = SMALL if A is None and not len(mpcc.bilinear.coef) else CURVED
+        A = mpcc.linearised(x) if A is None else sp.csr_matrix(A)
+        return cls(mpcc, x, A, mpcc.values(x) if rows is None else rows, near, small)
 
     @property
     def zero(self) -> tuple[np.ndarray, np.ndarray]:
@@ -179,7 +178,7 @@ def b_stationary(local: Local, most: int = MOST_PROGRAMS, seconds: float = MOST_
         if found is None:
             return verdict(None, "a linear program was not solved")
         value, d = found
-        if value >= -SMALL * scale:
+        if value >= -local.small * scale:
             continue
         g, h = cone.sides(d)
         open_pair = np.minimum(g, h)
@@ -317,7 +316,7 @@ class _System:
         self.split = m + n, m + n + k, m + n + 2 * k
         self.cost = np.concatenate([np.zeros(m + n + 2 * k), np.ones(2 * n)])
         self.scale = float(np.abs(mpcc.cost).sum()) or 1.0
-        self.seconds = seconds
+        self.seconds, self.small = seconds, local.small
 
     def holds(self, lower: tuple, upper: tuple) -> tuple[bool, np.ndarray, np.ndarray] | None:
         """Whether multipliers with these signs exist, and those of the pairs; None when it was not decided."""
@@ -343,7 +342,7 @@ class _System:
         value = np.array(model.getSolution().col_value)
         a, b, c = self.split
         violation = float(self.cost @ value)
-        return violation <= SMALL * self.scale, value[a:b], value[b:c]
+        return violation <= self.small * self.scale, value[a:b], value[b:c]
 
 
 def _signs(

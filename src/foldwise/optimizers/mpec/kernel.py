@@ -18,11 +18,13 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
+import scipy.sparse as sp
 
 from foldwise.optimizers.mpec.backends import BACKENDS, PRESETS, load_package, solve
+from foldwise.optimizers.mpec.certificate import certify
 from foldwise.optimizers.mpec.formulation import PARKED, Task
 from foldwise.optimizers.mpec.mpcc import Builder, Mpcc
-from foldwise.optimizers.mpec.nlp import QuadraticProgram, relax
+from foldwise.optimizers.mpec.nlp import QuadraticProgram, piece, relax
 from foldwise.optimizers.mpec.solve import Stage
 
 __all__ = [
@@ -382,11 +384,9 @@ def solve_kernel_mpec(
         if after <= value * (1.0 + np.sqrt(tol)):
             value, choice = after, bare
     g, h = F.mpcc.sides(x)
-    certificate = {
-        "complementarity": F.mpcc.residual(x),
-        "product": float(np.max(g * h)),
-        "pairs": F.mpcc.n_pairs,
-    }
+    left = None if deadline is None else max(deadline - time.perf_counter(), 0.5)
+    value, choice, certificate = _finish(F, evaluate, value, choice, backend, preset, max_iter, left)
+    certificate |= {"complementarity": F.mpcc.residual(x), "product": float(np.max(g * h))}
     last = stages[-1]
     return KernelAnswer(
         choice,
@@ -399,6 +399,26 @@ def solve_kernel_mpec(
         stages,
         time.perf_counter() - began,
     )
+
+
+def _finish(
+    F: KernelFormulation, evaluate: KernelEvaluator, value, choice: KernelChoice, backend, preset, most, left
+):
+    """The minimiser of the smooth piece that a point lies on, where it is not worse, and the certificate there."""
+    _, machines = evaluate(choice)
+    x = F.encode(choice, machines)
+    deadline = None if left is None else time.perf_counter() + left
+    program: Any = KernelProgram(F, piece(F.mpcc, x))
+    settled = solve(program, x, backend=backend, preset=preset, tol=1e-9, max_iter=most, deadline=deadline)
+    there = F.decode(settled.x)
+    after, others = evaluate(there)
+    if settled.status == "solved" and after <= value + 1e-9 * max(abs(value), 1.0):
+        value, choice, machines = after, there, others
+    x, m = F.encode(choice, machines), len(F.mpcc.row_lower)
+    entries = program.jacobian(x), (program.jacobian_rows, program.jacobian_columns)
+    J = sp.csr_matrix(entries, shape=(program.m, program.n))[:m]
+    out = certify(F.mpcc, x, seconds=left, rows=program.constraints(x)[:m], A=J)
+    return value, choice, out
 
 
 def _grid(evaluate: KernelEvaluator) -> KernelChoice:

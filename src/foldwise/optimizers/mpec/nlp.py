@@ -7,7 +7,7 @@ import scipy.sparse as sp
 
 from foldwise.optimizers.mpec.mpcc import Mpcc, Terms
 
-__all__ = ["RELAXATIONS", "QuadraticProgram", "relax"]
+__all__ = ["RELAXATIONS", "QuadraticProgram", "piece", "relax"]
 
 RELAXATIONS = ("pairwise", "aggregated", "penalty")
 
@@ -95,6 +95,29 @@ class QuadraticProgram:
         c = self.constraints(x)
         parts = (self.row_lower - c, c - self.row_upper, self.lower - x, x - self.upper)
         return float(max(np.max(part, initial=0.0) for part in parts))
+
+
+def piece(mpcc: Mpcc, x: np.ndarray) -> QuadraticProgram:
+    """The smooth program around ``x`` that holds the smaller side of every pair at zero."""
+    g, h = mpcc.sides(x)
+    first = g <= h
+    held = sp.vstack([mpcc.G[first], mpcc.H[~first]], format="csr")
+    value = -np.concatenate([mpcc.g0[first], mpcc.h0[~first]])
+    lower, upper = mpcc.lower.copy(), mpcc.upper.copy()
+    alone = np.diff(held.indptr) == 1
+    # A side that is one variable is held by its bounds: fewer rows, and none that repeats a bound.
+    columns, entries = held[alone].indices, held[alone].data
+    lower[columns] = upper[columns] = np.clip(value[alone] / entries, lower[columns], upper[columns])
+    rest = held[~alone]
+    return QuadraticProgram(
+        mpcc.cost,
+        lower,
+        upper,
+        sp.vstack([mpcc.A, rest], format="csr"),
+        np.concatenate([mpcc.row_lower, value[~alone]]),
+        np.concatenate([mpcc.row_upper, value[~alone]]),
+        mpcc.bilinear,
+    )
 
 
 def relax(mpcc: Mpcc, tol: float, kind: str = "pairwise", weight: float = 1.0) -> QuadraticProgram:
