@@ -132,8 +132,9 @@ def test_answers_are_certified_and_other_points_refuted(criterion):
     J = sp.csr_matrix((P.jacobian(x), (P.jacobian_rows, P.jacobian_columns)), (P.m, P.n))[:m]
     verdict = b_stationary(Local.at(F.mpcc, x, rows=P.constraints(x)[:m], A=J))
     assert verdict.holds is False
-    # Along the direction the machines trained anew at the new hyper-parameters are better at about that rate.
-    step = 1e-3 * verdict.reach
+    # Machines trained anew at the new hyper-parameters are better at least at that rate: in the direction no single
+    # error may fall faster than its largest entry, in truth it may.
+    step = 2e-4 * verdict.reach
     there = F.decode(x + step * verdict.direction)
     gained = KernelEvaluator(D)(there)[0] - value
-    assert gained == pytest.approx(verdict.rate * step, rel=0.1)
+    assert 2.0 * verdict.rate * step < gained < 0.99 * verdict.rate * step
