@@ -336,11 +336,20 @@ class Run:
             there = self.description.clip(trial)
             if self.late() or there.key() == choice.key() or not self.description.admits(there):
                 continue
-            after, _ = self.evaluate(there)
-            if after < value - 1e-9 * max(abs(value), 1.0):
-                self.last |= {"claimed": after, "objective": after}
+            if (after := self._lower(there, value)) is not None:
                 return after, there
         return None
+
+    def _lower(self, there: Choice, value: float) -> float | None:
+        """The true objective at a choice if it is lower and can be certified; None otherwise.
+
+        The program may move an intercept that no row holds, a trained machine has it in the middle: no step goes there.
+        """
+        after, machines = self.evaluate(there)
+        if after >= value - 1e-9 * max(abs(value), 1.0) or any(machine.loose for machine in machines):
+            return None
+        self.last |= {"claimed": after, "objective": after}
+        return after
 
     def _step(self, whole: Formulation, x: np.ndarray, value: float) -> tuple[float, Choice] | None:
         """A point with a lower true objective along a direction that refutes ``x``; None where there is none."""
@@ -349,9 +358,7 @@ class Run:
             return None
         for share in (1.0, 0.5, 0.1):
             there = whole.decode(x + share * verdict.reach * verdict.direction)
-            after, _ = self.evaluate(there)
-            if self.description.admits(there) and after < value - 1e-9 * max(abs(value), 1.0):
-                self.last |= {"claimed": after, "objective": after}
+            if self.description.admits(there) and (after := self._lower(there, value)) is not None:
                 return after, there
         return None
 
