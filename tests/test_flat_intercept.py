@@ -11,7 +11,7 @@ from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import MinMaxScaler
 from sklearn.svm import SVC, SVR
 
-from foldwise import BilevelSearchCV, Log
+from foldwise import RBF, BilevelSearchCV, Huber, KernelSVC, KernelSVR, Lin, Log
 from foldwise.models import describe
 from foldwise.problems.assemble import Rows
 from foldwise.program import build_program
@@ -153,3 +153,49 @@ def test_a_search_that_ends_there_reports_scikit_learns_error_and_says_so():
             assert any("intercept is not unique" in text for text in search.result_.warnings)
     usual = BilevelSearchCV(SVC(gamma=0.2), {"C": Log(0.5, 2.0)}, cv=3, max_iter=2).fit(X, y)
     assert not any("intercept" in text for text in usual.result_.warnings)
+
+
+def equal_folds(y):
+    """Three folds with as many rows of one class as of the other, in training and validation."""
+    rows = [np.array_split(np.flatnonzero(y == k)[:36], 3) for k in (0, 1)]
+    validation = [np.concatenate(parts) for parts in zip(*rows, strict=True)]
+    everything = np.concatenate(validation)
+    return [(np.setdiff1d(everything, test), test) for test in validation]
+
+
+CURVES = {
+    "quartic": (KernelSVC(RBF(0.3), loss="quartic_hinge"), "C", np.geomspace(3.0, 1e-5, 6)),
+    "modified Huber": (KernelSVC(RBF(0.3), loss="modified_huber"), "C", np.geomspace(3.0, 1e-5, 6)),
+    "tube": (KernelSVR(RBF(0.3)), "epsilon", np.linspace(0.1, 3.0, 6)),
+    "Huber": (KernelSVR(RBF(0.3), loss=Huber(1e-2)), "C", np.geomspace(3.0, 1e-5, 6)),
+}
+
+
+@pytest.mark.parametrize("way", [1, -1], ids=["there", "back"])
+@pytest.mark.parametrize(("machine", "name", "path"), CURVES.values(), ids=CURVES)
+def test_a_smooth_loss_on_its_straight_pieces_has_its_intercept_in_the_middle(machine, name, path, way):
+    """Wherever the solver comes from: the machine's own fit, and its gradient by differences."""
+    flat = 0
+    for seed in range(2):
+        X, label = make_classification(90, 4, random_state=seed, flip_y=0.1)
+        splits = equal_folds(label)
+        noise = np.random.default_rng(seed).normal(size=len(X))
+        y = label if name == "C" and machine._task == "classification" else 3.0 * X[:, 0] + noise
+        scale = Lin(0.0, 20.0) if name == "epsilon" else Log(1e-6, 10.0)
+        bilevel = program(machine, {name: scale}, X, y, splits)
+        warm = None
+        for value in path[::way] * (6.0 if name == "epsilon" else 1.0):
+            theta = bilevel.space.theta({name: value})
+            warm = bilevel.differentiate(bilevel.evaluate(theta, warm), 2)
+            flat += bilevel.problems[0].flat_intercepts(warm.points[0])
+            own = clone(machine).set_params(**bilevel.space.params(theta))
+            folds = []
+            for train, test in splits:
+                fitted = own.fit(X[train], y[train])
+                z = fitted.decision_function(X[test]) if y is label else fitted.predict(X[test])
+                target = 2.0 * y[test] - 1.0 if y is label else y[test]
+                folds.append(bilevel.criterion.value(z, target).mean())
+            np.testing.assert_allclose(bilevel.by_fold(warm), folds, rtol=1e-6)
+            below, above = (bilevel.evaluate(theta + s * 1e-5).objective for s in (-1, 1))
+            assert warm.gradient[0] == pytest.approx((above - below) / 2e-5, rel=2e-3, abs=1e-7)
+    assert flat > 0 or machine.loss == "modified_huber"

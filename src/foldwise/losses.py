@@ -116,6 +116,13 @@ class Loss:
         """
         return []
 
+    def straight(self, y: Array) -> list[tuple[Array, Array]]:
+        """Intervals of decisions, ``(low, high)`` per row, on which the loss is linear; empty where it is nowhere.
+
+        Where every row is on one of them an intercept may be free to move: see :mod:`foldwise.problems.flat`.
+        """
+        return []
+
     def replace(self, **changes: Any) -> Loss:
         """A copy with other parameters; arrays broadcast, one entry per row."""
         return replace(self, **changes)
@@ -165,6 +172,9 @@ class SquaredEpsilonInsensitive(_PiecewiseQuadratic):
         r = z - y
         side = np.where(r >= 0, 1.0, -1.0)
         return [(np.abs(r) - self.epsilon, side, np.full(r.shape, 2.0))]
+
+    def straight(self, y):
+        return [(y - self.epsilon, y + self.epsilon)]
 
     def piece(self, z, y):
         r = z - y
@@ -222,6 +232,10 @@ class Huber(_PiecewiseQuadratic):
         r = z - y
         side = np.where(r >= 0, 1.0, -1.0)
         return [(np.abs(r) - self.delta, side, np.full(r.shape, -1.0))]
+
+    def straight(self, y):
+        far = np.full(np.shape(y), np.inf)
+        return [(-far, y - self.delta), (y + self.delta, far)]
 
     def piece(self, z, y):
         r = z - y
@@ -314,6 +328,9 @@ class SquaredHinge(_PiecewiseQuadratic):
             )
         ]
 
+    def straight(self, y):
+        return [_beyond(y, 1.0)]
+
     def piece(self, z, y):
         return (y * z < 1.0).view(np.int8)
 
@@ -346,6 +363,9 @@ class ModifiedHuber(_PiecewiseQuadratic):
             (1.0 - y * z, toward, np.full(shape, 2.0)),
             (-1.0 - y * z, toward, np.full(shape, -2.0)),
         ]
+
+    def straight(self, y):
+        return [_beyond(y, 1.0), _short(y, -1.0)]
 
     def piece(self, z, y):
         u = y * z
@@ -380,6 +400,16 @@ class Hinge(Loss):
         """Slopes and intercepts ``(k, c)``: the loss is ``max_i (k_i z + c_i)``."""
         y = np.asarray(y, float)
         return [(np.zeros_like(y), np.zeros_like(y)), (-y, np.ones_like(y))]
+
+
+def _beyond(y: Array, margin: float) -> tuple[Array, Array]:
+    """Decisions with ``y z >= margin``."""
+    return np.where(y > 0, margin, -np.inf), np.where(y > 0, np.inf, -margin)
+
+
+def _short(y: Array, margin: float) -> tuple[Array, Array]:
+    """Decisions with ``y z <= margin``."""
+    return np.where(y > 0, -np.inf, -margin), np.where(y > 0, margin, np.inf)
 
 
 def _softplus(t: Array) -> Array:
@@ -461,6 +491,9 @@ class QuarticHinge(Loss):
         e = self.epsilon
         v = np.minimum(np.maximum(y * z - 1.0, -e), e)
         return 3.0 * (e - v) * (e + v) / (4.0 * e**3)
+
+    def straight(self, y):
+        return [_beyond(y, 1.0 + self.epsilon), _short(y, 1.0 - self.epsilon)]
 
     def third(self, z, y):
         e = self.epsilon

@@ -186,6 +186,9 @@ class _Kernel(CallbackSupportMixin, KernelByName):
         X = validate_data(self, X, accept_sparse="csr", dtype=float, reset=False)
         n = X.shape[0]
         out = np.empty((n, len(self.dual_coef_)))
+        if not len(self.support_):  # every row within its tube: the intercept alone
+            out[:] = self.intercept_
+            return out
         step = max(1, int(2e7 // max(len(self.support_), X.shape[1], 1)))
         for first in range(0, n, step):
             K = self.kernel_(dense_rows(X[first : first + step]), self.support_vectors_)

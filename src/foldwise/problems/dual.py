@@ -23,7 +23,7 @@ import numpy as np
 from scipy.linalg.lapack import dpotrf
 
 from foldwise.losses import EpsilonInsensitive, Hinge, Loss
-from foldwise.problems.gram import ActiveSystem
+from foldwise.problems.gram import ActiveSystem, PinnedSystem
 from foldwise.problems.kernel import KernelPoint, KernelProblem
 from foldwise.problems.parameters import Canonical
 
@@ -65,24 +65,6 @@ class FreeSystem(ActiveSystem):
         """``v`` and ``b``; without intercept ``b = 0``."""
         v, b = super().solve(r, total)
         return v, (b if self.ones is None or not len(self.rows) else b - self.lift * total)
-
-
-@dataclass(eq=False)
-class PinnedSystem:
-    """The intercept in its interval, set by the rows at the two ends or by those that LIBSVM holds; no row is free.
-
-    With ``e`` the weights of these rows, ``v = e total`` and ``e'(K v - r - b) = 0``: ``alpha`` does not answer, and
-    the mean decision of these rows is held. ``slope`` is how the held decisions move with the tube's width.
-    """
-
-    rows: np.ndarray
-    slope: np.ndarray
-    spread: float
-
-    def solve(self, r: np.ndarray, total: Any) -> tuple[np.ndarray, Any]:
-        """``v`` and ``b``."""
-        e = np.full(len(self.rows), 1.0 / len(self.rows))
-        return (e * total if r.ndim == 1 else np.outer(e, total)), self.spread * total - e @ r
 
 
 def decision_limits(
@@ -196,8 +178,7 @@ class DualProblem(KernelProblem):
 
     def _pinned(self, gram, m: int, point: KernelPoint, low, up, at_bound) -> PinnedSystem | None:
         if m in point.pins:
-            rows, slope = point.pins[m]
-            return PinnedSystem(rows, slope, float(gram.block(rows).mean()))
+            return PinnedSystem.build(gram, self.n_rows, *point.pins[m])
         trains = np.flatnonzero(self.trains[m] & (self.weight > 0))
         ends = interval_ends(low[trains], up[trains], point.Z[m][trains])
         if ends is None:
@@ -208,7 +189,7 @@ class DualProblem(KernelProblem):
         rows = np.array([first, last])
         if first == last:
             rows, slope = rows[:1], np.zeros(1)
-        return PinnedSystem(rows, slope, float(gram.block(rows).mean()))
+        return PinnedSystem.build(gram, self.n_rows, rows, slope)
 
     def flat_intercepts(self, point: KernelPoint) -> int:
         """In how many tasks the intercept is not unique."""

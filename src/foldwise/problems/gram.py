@@ -67,6 +67,31 @@ class ActiveSystem:
         return Du + (self.ones * b if r.ndim == 1 else np.outer(self.ones, b)), b
 
 
+@dataclass(eq=False)
+class PinnedSystem:
+    """The intercept in its interval, set by the rows at the two ends or by those that LIBSVM holds; no other has a say.
+
+    With ``e`` the weights of these rows, ``v = e total`` and ``e'(K v - r - b) = 0``: ``alpha`` does not answer, and
+    the mean decision of these rows is held. ``slope`` is how the held decisions move with the tube's width.
+    """
+
+    rows: np.ndarray
+    slope: np.ndarray
+    spread: float
+
+    @classmethod
+    def build(cls, gram: Any, n: int, rows: np.ndarray, slope: np.ndarray) -> PinnedSystem:
+        """From those of ``n`` rows that hold the intercept."""
+        e = np.zeros(n)
+        e[rows] = 1.0 / len(rows)
+        return cls(rows, slope, float(gram.values_at(rows, e).mean()))
+
+    def solve(self, r: np.ndarray, total: Any) -> tuple[np.ndarray, Any]:
+        """``v`` and ``b``."""
+        e = np.full(len(self.rows), 1.0 / len(self.rows))
+        return (e * total if r.ndim == 1 else np.outer(e, total)), self.spread * total - e @ r
+
+
 def _factor(H: np.ndarray) -> np.ndarray:
     """Cholesky factor of ``I + H``; ``H`` is overwritten."""
     H.flat[:: len(H) + 1] += 1.0

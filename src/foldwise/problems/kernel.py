@@ -23,7 +23,7 @@ import numpy as np
 
 from foldwise.losses import Loss
 from foldwise.problems.folds import Folds
-from foldwise.problems.gram import DenseGram
+from foldwise.problems.gram import DenseGram, PinnedSystem
 from foldwise.problems.parameters import Canonical, ParameterMap
 
 __all__ = ["KernelPoint", "KernelProblem"]
@@ -199,6 +199,9 @@ class KernelProblem:
             gram, c = self.gram(point.theta, point.par), self.strength(point.par)
             bends = self.loss_at(point.par).hess(point.Z, self.targets()) * c
             for m in range(self.n_tasks):
+                if m in point.pins:
+                    point.systems.append(PinnedSystem.build(gram, self.n_rows, *point.pins[m]))
+                    continue
                 rows = np.flatnonzero(bends[m] > 1e-14 * c[m].max())
                 point.systems.append(gram.system(rows, bends[m][rows], self.intercept))
         return point.systems
@@ -274,6 +277,11 @@ class KernelProblem:
             slope = self.strength(par) * loss.grad_epsilon(point.Z, self.targets())
             change = -slope[:, :, None] * self.by_row(par.d_epsilon)
             out = change if out is None else out + change
+            if point.pins:
+                held = np.zeros_like(point.Z)
+                for m, (rows, moves) in point.pins.items():
+                    held[m, rows] = moves
+                return out, held[:, :, None] * self.by_row(par.d_epsilon)
         return out, None
 
     def by_row(self, values: np.ndarray) -> np.ndarray:

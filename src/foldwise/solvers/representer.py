@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from foldwise.deadline import look_at_clock
+from foldwise.problems.flat import middle
 from foldwise.problems.kernel import KernelPoint, KernelProblem
 from foldwise.solvers.line_search import step_length
 
@@ -50,8 +51,16 @@ class RepresenterNewton:
             more, left = self._descend(gram, terms, state, tasks)
             steps += more
             unfinished[left] = True
+        pins = {}
+        for m in np.flatnonzero(~unfinished).tolist() if terms.intercept else ():
+            loss, y, c = terms.of(m)
+            found = middle(loss, y, c, state.Z[m], lambda alpha: gram.product(alpha[None])[0])
+            if found is not None:
+                state.alpha[m], state.b[m] = found.alpha, found.b
+                pins[m] = found.rows, found.slope
         Z = gram.product(state.alpha) + state.b[:, None]
-        return KernelPoint(theta, par, np.column_stack([Z, state.b]), Z, state.alpha, ~unfinished, steps)
+        W = np.column_stack([Z, state.b])
+        return KernelPoint(theta, par, W, Z, state.alpha, ~unfinished, steps, pins)
 
     def _descend(self, gram, terms: _Terms, state: _State, tasks: np.ndarray) -> tuple[int, np.ndarray]:
         """Solve some tasks in lockstep from their decisions; the number of steps, and tasks that are not finished."""
