@@ -11,7 +11,7 @@ from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import MinMaxScaler
 from sklearn.svm import SVC, SVR
 
-from foldwise import RBF, BilevelSearchCV, Huber, KernelSVC, KernelSVR, Lin, Log
+from foldwise import RBF, BilevelSearchCV, Huber, KernelSVC, KernelSVR, Lin, LinearSVC, LinearSVR, Log
 from foldwise.models import describe
 from foldwise.problems.assemble import Rows
 from foldwise.program import build_program
@@ -167,6 +167,8 @@ CURVES = {
     "quartic": (KernelSVC(RBF(0.3), loss="quartic_hinge"), "C", np.geomspace(3.0, 1e-5, 6)),
     "modified Huber": (KernelSVC(RBF(0.3), loss="modified_huber"), "C", np.geomspace(3.0, 1e-5, 6)),
     "tube": (KernelSVR(RBF(0.3)), "epsilon", np.linspace(0.1, 3.0, 6)),
+    "linear, quartic": (LinearSVC("quartic_hinge"), "C", np.geomspace(3.0, 1e-5, 6)),
+    "linear, tube": (LinearSVR(), "epsilon", np.linspace(0.1, 3.0, 6)),
     "Huber": (KernelSVR(RBF(0.3), loss=Huber(1e-2)), "C", np.geomspace(3.0, 1e-5, 6)),
 }
 

@@ -194,12 +194,16 @@ def test_an_old_evaluation_can_still_be_differentiated():
         assert relative_error(early.hessian, wanted.hessian) < 1e-9
 
 
-def test_when_no_row_is_active_the_intercept_stays():
+def test_when_no_row_is_active_the_intercept_is_in_the_middle():
     """A tube wider than the data: the Hessian is singular in the intercept, the answer is zero weights."""
     bilevel, _ = small_bilevel(SquaredEpsilonInsensitive(), Squared(), {"epsilon": Lin(0, 1e6)})
     evaluation = bilevel.differentiate(bilevel.evaluate(np.array([1e5])), order=2)
     assert evaluation.converged
-    np.testing.assert_array_equal(evaluation.points[0].W, 0.0)
+    problem, W = bilevel.problems[0], evaluation.points[0].W
+    np.testing.assert_array_equal(W[:, :-1], 0.0)
+    for w, train in zip(W, problem.folds.train[problem.split], strict=True):
+        y = problem.Y[0][train]
+        assert w[-1] == pytest.approx(0.5 * (y.min() + y.max()), rel=1e-9)
     np.testing.assert_array_equal(evaluation.gradient, 0.0)
 
 

@@ -21,6 +21,7 @@ from foldwise.design import Design
 from foldwise.losses import Loss
 from foldwise.penalties import Quadratic
 from foldwise.problems.curvature import make_curvature
+from foldwise.problems.flat import middle
 from foldwise.problems.folds import Folds
 from foldwise.problems.parameters import Canonical, ParameterMap
 from foldwise.problems.ridge import balance, scout
@@ -280,7 +281,7 @@ class LinearProblem:
         if point.stamp == self.curvature.stamp:
             return point
         fresh = self.point(point.W, point.theta, point.steps, point.Z)
-        fresh.converged = point.converged
+        fresh.converged, fresh.pins = point.converged, point.pins
         return fresh
 
     def row_residual(self, point: Point) -> np.ndarray:
@@ -323,11 +324,69 @@ class LinearProblem:
         F_w = np.zeros_like(point.W)
         for m, rows, g in slopes:
             F_w[m] = self.design.pull(g[None], rows)[0]
-        return -point.solve(F_w[:, :, None])[:, :, 0]
+        held = F_w[:, -1].copy()
+        for m, (rows, _) in point.pins.items():
+            F_w[m] -= held[m] * self._mean_row(
+                rows
+            )  # the intercept follows the decisions of the rows at its ends
+        out = -point.solve(F_w[:, :, None])[:, :, 0]
+        for m in point.pins:
+            out[m, -1] = held[m]
+        return out
 
     def sensitivities(self, point: Point) -> np.ndarray:
         """``dw_m/dtheta``: shape (tasks, columns, p)."""
-        return -point.solve(self.cross(point))
+        cross = self.cross(point)
+        for m in point.pins:
+            cross[m, -1] = 0.0
+        out = -point.solve(cross)
+        for m, (rows, slope) in point.pins.items():
+            out[m, -1] = self._kink_moves(point, m, rows, slope) - self._mean_row(rows)[:-1] @ out[m, :-1]
+        return out
+
+    def _mean_row(self, rows: np.ndarray) -> np.ndarray:
+        part = self.design.array[rows]
+        return np.asarray(part.mean(axis=0)).ravel()
+
+    def _kink_moves(self, point: Point, m: int, rows: np.ndarray, slope: np.ndarray) -> np.ndarray:
+        """How the middle of an intercept's interval moves with the tube, in ``theta``: shape (p,)."""
+        if not self.parameters.tunes["epsilon"]:
+            return np.zeros(self.parameters.space.size)
+        return np.mean(slope[:, None] * point.par.d_epsilon[m][self.folds.cell[rows]], axis=0)
+
+    def centre(self, W: np.ndarray, Z: np.ndarray, par: Canonical, tasks: np.ndarray) -> dict:
+        """Put intercepts of solved tasks that are not unique in the middle, in place; the rows that hold them there.
+
+        See :mod:`foldwise.problems.flat`.
+        """
+        d, n, pins = self.design.n_features, self.n_rows, {}
+        if (
+            not self.design.intercept
+            or self.penalty.form is not None
+            or not self.loss.straight(self.Y[0][:1])
+        ):
+            return {}
+        diagonal = self.diagonal(par)
+        for m in tasks.tolist():
+            one = np.array([m])
+            loss = self.loss
+            if "epsilon" in loss.tunable:
+                loss = loss.replace(epsilon=np.broadcast_to(self.per_row(par.epsilon, one)[0], n))
+            c = self.training(np.array(np.broadcast_to(self.per_row(par.c, one), (1, n))), one)[0]
+
+            def weights(alpha: np.ndarray, m: int = m) -> np.ndarray:
+                return np.pad(self.design.pull(alpha[None])[:, :d] / diagonal[m, :d], ((0, 0), (0, 1)))
+
+            def decide(alpha: np.ndarray, weights: Any = weights) -> np.ndarray:
+                return self.design.decisions(weights(alpha))[0]
+
+            found = middle(loss, self.targets(one)[0], c, Z[m], decide)
+            if found is not None:
+                W[m] = weights(found.alpha)[0]
+                W[m, -1] = found.b
+                Z[m] = found.f + found.b
+                pins[m] = found.rows, found.slope
+        return pins
 
     def moves(self, J: np.ndarray, m: int, rows: Any) -> np.ndarray:
         """``dz/dtheta`` on rows of a task: shape (p, rows)."""
@@ -347,6 +406,8 @@ class LinearProblem:
             d = par.lam.shape[1]
             inner = (self.diagonal(par) * point.W * U)[:, :d]
             out += np.einsum("md,mdp->p", inner, par.d_log_lam[self.target])
+        for m, (rows, slope) in point.pins.items():
+            out += U[m, -1] * self._kink_moves(point, m, rows, slope)
         return out
 
     def psi(self, point: Point) -> np.ndarray:

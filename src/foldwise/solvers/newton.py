@@ -82,8 +82,9 @@ class Newton:
                 curvature.refresh(Z[live[over]], par, live[over])
                 g[over], size[over] = _gradient(problem, W[live[over]], par, diagonal, c, live[over])
             steps += 1
+        pins = problem.centre(W, Z, par, np.setdiff1d(np.arange(problem.n_tasks), live))
         point = problem.point(W, theta, steps, Z)
-        point.converged[live] = False
+        point.converged[live], point.pins = False, pins
         return point
 
 
