@@ -116,6 +116,7 @@ def main() -> None:
     parser.add_argument("--half", choices=HALVES, default="choose")
     parser.add_argument("--models", nargs="*", default=list(MODELS), choices=MODELS)
     parser.add_argument("--splits", type=int, default=2)
+    parser.add_argument("--first", type=int, default=0, help="seed of the first split")
     parser.add_argument("--sets", nargs="*", help="only these sets of the half")
     parser.add_argument("--grids", type=Path, help="JSON file that keeps the grids' errors")
     parser.add_argument("--out", type=Path, help="JSON file for the measurements")
@@ -129,7 +130,7 @@ def main() -> None:
         for name, n in HALVES[options.half].items():
             if options.sets and name not in options.sets:
                 continue
-            for seed in range(options.splits):
+            for seed in range(options.first, options.first + options.splits):
                 X, y = load(name, options.data, n, seed)
                 cv = KFold(5, shuffle=True, random_state=seed)
                 key = f"{model} {name} {seed}"

@@ -11,7 +11,17 @@ from sklearn.preprocessing import StandardScaler
 from sklearn.svm import SVC, SVR
 
 import foldwise.stages as stages
-from foldwise import RBF, BilevelSearchCV, KernelSVC, KernelSVR, Linear, Sum
+from foldwise import (
+    RBF,
+    BilevelSearchCV,
+    KernelSVC,
+    KernelSVR,
+    Linear,
+    LinearSVR,
+    Log,
+    SemiparametricSVR,
+    Sum,
+)
 from foldwise.optimizers import LBfgsB, Rescued, TrustRegionNewton
 from foldwise.problems.assemble import Rows
 from foldwise.result import Status
@@ -170,6 +180,18 @@ def test_a_stage_obeys_the_time_limit():
     assert search.result_.details["sample_evaluations"] == 1
 
 
+def assert_true_rows(search, model, X, y, **fit_params):
+    """The first and the last row of the table are what the plain estimator gives, fitted fold by fold."""
+    for k in (0, len(search.cv_results_["params"]) - 1):
+        params = search.cv_results_["params"][k]
+        errors = []
+        for train, test in KFold(3).split(X):
+            own = {name: value[train] for name, value in fit_params.items()}
+            fitted = clone(model).set_params(**params).fit(X[train], y[train], **own)
+            errors.append(np.mean((fitted.predict(X[test]) - y[test]) ** 2))
+        assert -search.cv_results_["mean_test_score"][k] == pytest.approx(np.mean(errors), rel=1e-3)
+
+
 @pytest.mark.parametrize(
     ("n", "model"), [(100, SVR()), (100, KernelSVR()), (100, SVR(epsilon=0.4)), (410, KernelSVR())], ids=str
 )
@@ -180,8 +202,9 @@ def test_a_free_tube_never_ends_above_a_fixed_one(n, model):
     fixed = BilevelSearchCV(model, ["C", gamma], cv=3).fit(X, y)
     assert free.best_score_ >= fixed.best_score_
     assert {"C", "epsilon", gamma} == set(free.best_params_)
-    first = free.cv_results_["params"][0]
-    assert first["epsilon"] == model.epsilon  # the stage's evaluations carry the width they were made with
+    rows = free.cv_results_["params"]
+    assert all(0 <= row["epsilon"] <= y.std() for row in rows)
+    assert_true_rows(free, model, X, y)
 
 
 def test_the_final_fit_starts_from_the_folds():
@@ -269,3 +292,63 @@ def test_a_search_stopped_in_a_stage_is_called_by_its_method(method):
     search = BilevelSearchCV(KernelSVR(), method=method, cv=3, callbacks=[lambda record: True]).fit(X, y)
     assert search.result_.status == Status.STOPPED
     assert search.result_.method == method
+
+
+def test_rows_of_a_stage_carry_the_tubes_they_were_made_with():
+    X, y = waves(90)
+    groups = np.arange(90) % 2
+    model = KernelSVR(epsilon=np.array([0.02, 0.7]))
+    search = BilevelSearchCV(model, cv=3).fit(X, y, sample_groups=groups)
+    assert np.shape(search.cv_results_["params"][0]["epsilon"]) == (2,)
+    assert_true_rows(search, model, X, y, sample_groups=groups)
+
+
+SMALL = {
+    "SVR": SVR(),
+    "KernelSVR": KernelSVR(),
+    "KernelSVR, exact": KernelSVR(loss="epsilon_insensitive"),
+    "KernelSVR, a width per feature": KernelSVR(RBF(ard=True)),
+    "SemiparametricSVR": SemiparametricSVR([0]),
+    "LinearSVR": LinearSVR(),
+    "LinearSVR, exact": LinearSVR("epsilon_insensitive"),
+}
+
+
+@pytest.mark.parametrize("scale", [1e-6, 0.03, 1e5])
+@pytest.mark.parametrize("name", list(SMALL))
+def test_no_search_ends_above_its_start_or_a_constant(name, scale):
+    """Whatever the target's unit; with a default tube of 0.1 all residuals of a small one lie inside it."""
+    X, y = waves(60)
+    y = scale * y
+    search = BilevelSearchCV(SMALL[name], cv=3, refit=False).fit(X, y)
+    result = search.result_
+    assert result.objective <= result.objective_start
+    assert result.objective <= min(record.objective for record in result.history) * (1 + 1e-12)
+    constant = np.mean([np.var(y[test] - y[train].mean()) for train, test in KFold(3).split(X)])
+    assert result.objective <= 1.01 * constant
+    for record in result.history:
+        inside = search.space_.theta({k: np.asarray(v) for k, v in record.params.items()})
+        np.testing.assert_allclose(inside, search.space_.clip(inside), rtol=1e-9)
+
+
+def test_a_search_that_misses_the_valley_starts_once_more_from_a_constant():
+    """Widths so small that every start is a row by itself: only the flattest corner is no worse than a constant."""
+    rng = np.random.default_rng(0)
+    X, y = rng.normal(size=(60, 3)), rng.normal(size=60)
+    space = {"C": Log(1e-4, 1e4), "gamma": Log(1e-3, 1e3)}
+    options = {"start": {"C": 1e3, "gamma": 0.05}}
+    result = (
+        BilevelSearchCV(SVR(epsilon=1e-3), space, cv=3, method="newton", method_options=options, refit=False)
+        .fit(X, y)
+        .result_
+    )
+    constant = np.mean([np.mean((y[test] - y[train].mean()) ** 2) for train, test in KFold(3).split(X)])
+    assert result.objective <= 1.01 * constant
+
+
+def test_scouts_run_from_the_best_of_many_points():
+    X, y = waves(80)
+    result = BilevelSearchCV(SVR(), cv=3, refit=False).fit(X, y).result_
+    assert result.details["scout_evaluations"] > 8
+    same = BilevelSearchCV(SemiparametricSVR([]), cv=3, refit=False).fit(X, y).result_
+    assert same.objective == pytest.approx(result.objective, rel=1e-6)

@@ -45,12 +45,14 @@ __all__ = [
     "ModifiedLogHinge",
     "QuarticHinge",
     "SmoothMisclassification",
+    "SmoothedEpsilonInsensitive",
     "Squared",
     "SquaredEpsilonInsensitive",
     "SquaredHinge",
     "criterion_name",
     "get_criterion",
     "get_loss",
+    "typical_curvature",
 ]
 
 Array = np.ndarray
@@ -277,6 +279,55 @@ class EpsilonInsensitive(Loss):
         y = np.asarray(y, float)
         zero = np.zeros_like(y)
         return [(zero, zero), (zero + 1.0, -y - self.epsilon), (zero - 1.0, y - self.epsilon)]
+
+
+@dataclass(frozen=True)
+class SmoothedEpsilonInsensitive(_PiecewiseQuadratic):
+    """``u = max(0, |z - y| - epsilon)`` with a round corner: ``u^2 / (2 band)`` up to ``band``, then ``u - band / 2``.
+
+    A stand-in for :class:`EpsilonInsensitive` in first searches, which its kinks would hold up.
+    """
+
+    epsilon: Any = 0.0
+    band: float = 0.1
+
+    _arguments: ClassVar[Table] = {"epsilon": numbers(at_least=0, flat=False), "band": number(above=0)}
+    tunable = ("epsilon",)
+
+    def value(self, z, y):
+        u = np.maximum(np.abs(z - y) - self.epsilon, 0.0)
+        return np.where(u <= self.band, u**2 / (2.0 * self.band), u - 0.5 * self.band)
+
+    def grad(self, z, y):
+        r = z - y
+        return np.sign(r) * np.clip((np.abs(r) - self.epsilon) / self.band, 0.0, 1.0)
+
+    def hess(self, z, y):
+        u = np.abs(z - y) - self.epsilon
+        return ((u > 0) & (u < self.band)) / self.band
+
+    def grad_epsilon(self, z, y):
+        """Derivative of ``grad`` in epsilon; zero where the slope is constant."""
+        return -np.sign(z - y) * self.hess(z, y)
+
+    def kinks(self, z, y):
+        r = z - y
+        u, side, jump = (
+            np.abs(r) - self.epsilon,
+            np.where(r >= 0, 1.0, -1.0),
+            np.full(r.shape, 1.0 / self.band),
+        )
+        return [(u, side, jump), (u - self.band, side, -jump)]
+
+    def piece(self, z, y):
+        r = z - y
+        u = np.abs(r) - self.epsilon
+        return (np.sign(r) * np.where(u <= 0, 0, np.where(u < self.band, 1, 3))).astype(np.int8)
+
+    def coefficients(self, code, y):
+        sign = np.where(code == NONE, 0, np.sign(code))
+        curved = (np.abs(code) == 1) / self.band
+        return curved, curved * y - sign * (np.abs(code) == 3), sign * curved
 
 
 @dataclass(frozen=True)
@@ -575,6 +626,22 @@ def _get(spec: str | Loss, table: dict[str, type[Loss]], what: str) -> Loss:
     if isinstance(spec, str) and spec in table:
         return table[spec]()
     raise ValueError(f"unknown {what} {spec!r}; use a Loss object or one of: {', '.join(table)}")
+
+
+def typical_curvature(loss: Loss, spread: float) -> float:
+    """Typical second derivative of a loss: 2 for squared ones, 1/4 for logistic, about 1 for other losses of classes.
+
+    Of a regression loss it is the slope at one spread of the target, per spread: so what is derived from it follows the
+    target's units also where the loss grows like the distance and not like its square.
+
+    >>> typical_curvature(Squared(), 5.0), typical_curvature(EpsilonInsensitive(0.1), 5.0)
+    (2.0, 0.2)
+    """
+    if loss.task == "regression" and spread > 0:
+        flat = loss.replace(**dict.fromkeys(loss.tunable, 0.0))
+        return max(float(flat.grad(np.array([spread]), np.zeros(1))[0]) / spread, np.finfo(float).tiny)
+    bend = float(loss.hess(np.zeros(1), np.ones(1))[0])
+    return bend if bend > 0.1 else 1.0
 
 
 def get_loss(spec: str | Loss) -> Loss:

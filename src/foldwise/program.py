@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field, fields, replace
 from typing import Any
 
 import numpy as np
 import scipy.sparse as sp
 from sklearn.base import clone
+from sklearn.svm import SVR
 from sklearn.utils import _safe_indexing
 from sklearn.utils.validation import check_array
 
@@ -17,7 +18,7 @@ from foldwise.bilevel import Bilevel, Evaluation
 from foldwise.design import is_wide
 from foldwise.estimators.kernel import kernel_solver
 from foldwise.estimators.linear import linear_solver
-from foldwise.losses import Hinge, Loss, QuarticHinge
+from foldwise.losses import EpsilonInsensitive, Hinge, Loss, QuarticHinge, SmoothedEpsilonInsensitive
 from foldwise.models import Tunable
 from foldwise.models.kernel import as_often, kernel_dimension, kernel_start, slot_sizes
 from foldwise.models.linear import default_dimension
@@ -51,6 +52,7 @@ class Program:
     stages: list[Stage] = field(default_factory=list)
     exact: Callable[[], Bilevel] | None = None
     end: Evaluation | None = None
+    notes: list[str] = field(default_factory=list)
     _values: dict[str, Any] = field(default_factory=dict)
     _candidates: list[dict[str, Any]] = field(default_factory=list)
 
@@ -107,11 +109,43 @@ class Program:
         ]
         return prelude
 
+    def without_landmarks(self) -> Bilevel:
+        """The program on whole kernel matrices; one that has no landmarks is itself."""
+        return self.bilevel if self.exact is None else self.exact()
+
+    def constant_error(self, end: Evaluation | None) -> float | None:
+        """The error of predicting the mean target everywhere; None for classes and for models without a constant."""
+        problems = self.bilevel.problems
+        fits = getattr(self.model, "fit_intercept", True)
+        if end is None or not fits or self.model.loss.task != "regression":
+            return None
+        total = 0.0
+        for problem, point in zip(problems, end.points, strict=True):
+            for m, _, z, y, v in problem.validation(point):
+                level = np.full(len(z), float(np.mean(problem.Y[problem.target[m]])))
+                total += float(v @ self.bilevel.criterion.value(level, y))
+        return total
+
+    def flattest(self) -> np.ndarray:
+        """The point of the space where the model is as nearly constant as it can be."""
+        space, kinds = self.bilevel.space, self.bilevel.problems[0].parameters.kinds
+        theta = 0.5 * (space.lower + space.upper)
+        for block in space.blocks:
+            part, kind = space.slices[block.name], kinds[block.name]
+            sign = self.model.roles[block.name].sign
+            if kind == "epsilon" or (kind == "log_c" and sign < 0) or (kind == "log_lam" and sign > 0):
+                theta[part] = space.upper[part]
+            elif kind in ("log_c", "log_lam") or (
+                isinstance(self.model, KernelModel) and self.model.is_width(block.name)
+            ):
+                theta[part] = space.lower[part]
+        return theta
+
     def warnings(self) -> list[str]:
-        """What a user should know about where the search ended."""
+        """What a user should know about the data and about where the search ended."""
         if self.end is None:
-            return []
-        return [*self._flat_decisions(), *self._flat_intercepts()]
+            return self.notes
+        return [*self.notes, *self._flat_decisions(), *self._flat_intercepts()]
 
     def _flat_intercepts(self) -> list[str]:
         assert self.end is not None
@@ -202,7 +236,7 @@ def build_program(
     model = build(d) if d != _width(X) else probe
     if isinstance(model, SemiparametricModel):
         model = replace(model, names=frames)
-    dimensions = _dimensions(model, first, rows, splits, how, spec)
+    dimensions, spread = _dimensions(model, first, rows, splits, how, spec)
     alone = kernel and folds is None and not model.shares(dimensions)
     if alone:
         folds = [(X, rows, split) for split in splits]
@@ -219,7 +253,13 @@ def build_program(
         index = [np.concatenate(split) for split in splits]
 
     def bilevel(
-        dims: Mapping[str, Dimension], marks: list | None, model=model, like=None, tol: float = 1e-7
+        dims: Mapping[str, Dimension],
+        marks: list | None,
+        model=model,
+        like=None,
+        tol: float = 1e-7,
+        rows=rows,
+        folds=folds,
     ) -> Bilevel:
         space = make_space(dims, rows, names, _labels(model, d, names))
         if not kernel:
@@ -231,29 +271,35 @@ def build_program(
         for problem, numbers in zip(problems, index, strict=True):
             problem.rows = numbers[problem.folds.order]
         prior = _spread_penalty(model, space, dims, len(rows.Y[0]), shrinkage)
-        solver: Any = ExactSemiparametric() if semiparametric else kernel_solver(model.loss, tol, 100)
+        exact = isinstance(model, SemiparametricModel)
+        solver: Any = ExactSemiparametric() if exact else kernel_solver(model.loss, tol, 100)
         return Bilevel(problems, criterion, space, solver, prior)
 
     program = Program(bilevel(dimensions, marks), model, first, index, n)
     if marks is not None:
         program.exact = lambda: bilevel(dimensions, None)
+    if isinstance(tunable.estimator, SVR) and tunable.estimator.tol > COARSE * spread:
+        program.notes.append(
+            f"scikit-learn's SVR stops at errors of tol={tunable.estimator.tol:g}, and the target varies by only "
+            f"{spread:.2g}: its fit will be coarser than the search's. Set tol={1e-3 * spread:.0e}, or scale the target"
+        )
     if kernel:
         often = as_often(first, (rows if folds is None else folds[0][1]).weight, model)
-        program._values, program._candidates = kernel_start(model, often, set(dimensions))
+        program._values, program._candidates = kernel_start(model, often, dimensions, spread)
         narrow = _narrow(model, dimensions, d)
-        program._values |= {
-            name: float(np.mean(model.values[name]))
-            for name in dimensions
-            if model.roles[name].kind == "epsilon"
-        }
-        smoothed = _smoothed(model)
-        plain = not (semiparametric or model.kernel.precomputed)
+        # What a stage holds fixed it holds at the starting value, within the bounds.
+        fixed = {name: program._values[name] for name in dimensions if name not in narrow}
+        held = replace(model, values={**model.values, **fixed})
+        smoothed = _smoothed(held, spread)
+        tube = smoothed is not None and model.loss.task == "regression"
+        few_rows = n < (SCOUT_ROWS if tube else SAMPLE_FROM)
+        plain = not (semiparametric or model.kernel.precomputed or (tube and few_rows))
         if plain and (found := choose_sample(rows, splits, n)) is not None:
             chosen, few = found
 
             def sample() -> Bilevel:
                 return _sample_program(
-                    tunable, X, rows, chosen, few, how, names, narrow, criterion, smoothed or model
+                    tunable, X, rows, chosen, few, how, names, narrow, criterion, smoothed or held
                 )
 
             parts = [chosen] * (len(few) if alone else 1)
@@ -265,15 +311,18 @@ def build_program(
             program.stages.append(Stage("sample", sample, parts, SAMPLE_TOL, False, easy=easy))
         own = program.bilevel.problems
         if smoothed is not None:
-            smooth = lambda: bilevel(narrow, None, smoothed, own, ROUGH)  # noqa: E731
-            if n < SAMPLE_FROM:
+            rest = rows, folds
+            if isinstance(model, SemiparametricModel):
+                rest = _without_basis(model, X, rows, folds)
+            smooth = lambda: bilevel(narrow, None, smoothed, own, ROUGH, *rest)  # noqa: E731
+            if few_rows or semiparametric:
                 program.stages.append(Stage("scout", smooth, index, SAMPLE_TOL, False, several=True))
             program.stages.append(Stage("smooth", smooth, index, SMOOTH_TOL, False))
         elif narrow != dimensions:
             # A free tube is not to end above a fixed one: this stage is as accurate as the search with that.
             tol = 1e-4 if model.loss.smooth and len(narrow) < len(dimensions) else STAGE_TOL
             program.stages.append(
-                Stage("narrow", lambda: bilevel(narrow, marks, model, own), index, tol, True)
+                Stage("narrow", lambda: bilevel(narrow, marks, held, own), index, tol, True)
             )
     return program
 
@@ -282,8 +331,12 @@ SAMPLE_TOL, SMOOTH_TOL, STAGE_TOL = 1e-2, 3e-3, 1e-3
 """Relative accuracy of the objective in stages before the search: where it looks for the valley, and after."""
 ROUGH = 1e-4
 """Accuracy of training problems in stages that do not value the very machine that is tuned."""
+COARSE = 0.03
+"""Tolerance of scikit-learn's SVR, in units of the target's spread, above which its fit is called coarse."""
 FLAT = 1e-3
 """Spread of a fold's validation decisions, in units of the target's, below which they are called the same."""
+SCOUT_ROWS = 1_000
+"""Up to this many rows an exact machine with a tube is scouted on all of them: valleys of a sample are others."""
 BAND = 0.1
 """Half width of the band on which the hinge is smoothed for a first search."""
 
@@ -295,13 +348,39 @@ def _narrow(model: KernelModel, dimensions: Mapping[str, Dimension], d: int) -> 
         name: replace(dim, tie=[0] * sizes[name]) if sizes.get(name, 1) > 1 and model.is_width(name) else dim
         for name, dim in dimensions.items()
     }
+    if model.loss.polyhedral:
+        return tied  # where a fixed tube ends, kinks would hold a free one
     rest = {name: dim for name, dim in tied.items() if model.roles[name].kind != "epsilon"}
     return rest or tied
 
 
-def _smoothed(model: KernelModel) -> KernelModel | None:
-    """The model with the hinge smoothed on a narrow band; None for other losses."""
-    return replace(model, loss=QuarticHinge(epsilon=BAND)) if isinstance(model.loss, Hinge) else None
+def _smoothed(model: KernelModel, spread: float) -> KernelModel | None:
+    """The model with the corners of its loss rounded on a narrow band; None for smooth losses."""
+    if isinstance(model.loss, Hinge):
+        return replace(model, loss=QuarticHinge(epsilon=BAND))
+    if not isinstance(model.loss, EpsilonInsensitive):
+        return None
+    loss = SmoothedEpsilonInsensitive(band=BAND * spread)
+    if not isinstance(model, SemiparametricModel):
+        return replace(model, loss=loss)
+    plain = {f.name: getattr(model, f.name) for f in fields(KernelModel)}
+    return KernelModel(**{**plain, "loss": loss, "fit_intercept": True})
+
+
+def _without_basis(model: SemiparametricModel, X, rows: Rows, folds: list | None) -> tuple[Rows, list | None]:
+    """The rows, and those of every fold, with targets from which a least-squares fit of the basis was taken."""
+
+    def rest(part, own: Rows) -> Rows:
+        dense = np.asarray(part.toarray() if sp.issparse(part) else part, float)
+        every = np.arange(len(dense))
+        Psi = np.column_stack([model.psi(dense, own, every, every[:0]), np.ones(len(dense))])
+        if np.ptp(Psi, axis=0).max() <= 0:  # constants only, which the intercept stands for
+            return own
+        return replace(own, Y=own.Y - (Psi @ np.linalg.lstsq(Psi, own.Y.T, rcond=None)[0]).T)
+
+    if folds is None:
+        return rest(X, rows), None
+    return rows, [(part, rest(part, own), split) for part, own, split in folds]
 
 
 def _sample_program(
@@ -421,8 +500,8 @@ def _spec(tunable: Tunable, user: Any) -> dict[str, Any]:
     return spec
 
 
-def _dimensions(model, X, rows, splits, how, spec: Mapping[str, Any]) -> dict[str, Dimension]:
-    """The user's dimensions, with bounds from the data where none were given."""
+def _dimensions(model, X, rows, splits, how, spec: Mapping[str, Any]) -> tuple[dict[str, Dimension], float]:
+    """The user's dimensions, with bounds from the data where none were given, and the spread of the target."""
     kernel = isinstance(model, KernelModel)
     second, spread = _moments(X, rows, splits, isinstance(how, tuple) and how[1], model.fit_intercept)
     mass = training_mass(rows, splits)
@@ -474,7 +553,7 @@ def _dimensions(model, X, rows, splits, how, spec: Mapping[str, Any]) -> dict[st
             raise ValueError(
                 f"{pair[0]} and {pair[1]} scale each other, so their optimum is not unique. Tune one of them"
             )
-    return out
+    return out, spread
 
 
 def _check_sides(dimensions: Mapping[str, Dimension], model: Any) -> None:

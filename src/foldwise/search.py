@@ -197,8 +197,9 @@ class BilevelSearchCV(CallbackSupportMixin, MetaEstimatorMixin, BaseEstimator):
     low_rank : bool or "auto", default="auto"
         See the kernel of a smooth kernel machine through a few landmark rows during the search. "auto" does so from
         1,500 rows on where few of them see every row to 1e-3 at twice the starting ``gamma``, and goes on without
-        them when the bound on what they change in a decision (``result_.approximation``) exceeds 0.01. The final fit
-        never uses them.
+        them when the bound on what they change in a decision (``result_.approximation``) exceeds 0.01. With
+        True the end is valued once without them, memory allowing: ``best_score_`` is then that of the whole kernel, and
+        ``result_.details`` holds what the landmarks said. The final fit never uses them.
     checkpoint : str or Path, optional
         File to which every evaluation is written as soon as it is complete, so that a search that was killed can go
         on. It must not exist, unless ``resume`` is set.

@@ -15,10 +15,11 @@ from foldwise.design import is_wide
 from foldwise.optimizers import METHODS
 from foldwise.optimizers.base import Minimizer, run
 from foldwise.optimizers.starts import has_boxes, several_penalties
-from foldwise.problems.assemble_kernel import KernelModel
+from foldwise.problems.assemble_kernel import KernelModel, MemoryLimitError
 from foldwise.problems.polyhedral import PolyhedralProblem
 from foldwise.program import Program
 from foldwise.result import CUT_SHORT, MESSAGES, Result, Status, merge
+from foldwise.space import Space
 from foldwise.stages import Halt, Prelude
 
 __all__ = ["Settings", "choose_method", "select"]
@@ -33,6 +34,8 @@ EXACT_TOL = 1e-3
 """The same for exact machines (hinge, tube), whose error has a kink wherever a row changes its kind."""
 WIDE_TOL = 1e-5
 """The same for linear models on sparse data, with more columns than rows, or with many hyper-parameters."""
+POLLS = 2
+"""How often the search over an exact kernel machine with few hyper-parameters looks around before it ends."""
 BUNDLE_ROWS = 300
 """Rows up to which "auto" takes the bundle method for an exact machine and a criterion with kinks."""
 
@@ -78,20 +81,45 @@ def select(
             raise
         optimizer = Halt(Status.INTERRUPTED, optimizer)
         outcomes = _run(optimizer, _kept(bilevel, None, ""), starts[:1], [], limits, ends, None)
-    # 3. Where landmarks chosen at the start do not serve at the end, go on without them.
+    # 3. Where landmarks do not serve at the end, go on without them; where they were asked for, value the end without.
     best = min(outcomes, key=lambda result: result.objective)
-    if program.exact is not None and settings.low_rank == "auto" and _rough(best, bilevel):
-        before += outcomes
-        ends.clear()
-        kept = _kept(program.exact(), journal, "exact")
-        outcomes = _run(optimizer, kept, [np.array(best.theta)], [], limits, ends, settings.n_jobs)
+    facts, notes = dict(prelude.details), []
+    if best.approximation is not None and (settings.low_rank is True or _rough(best, bilevel)):
+        facts |= {f"landmark_{name}": value for name, value in best.approximation.items()}
+        facts["landmark_objective"] = best.objective
+        points = [_first([*before, *outcomes], bilevel.space), np.array(best.theta)]
+        method = Halt(best.status, optimizer) if settings.low_rank is True else optimizer
+        try:
+            bilevel = program.without_landmarks()
+        except MemoryLimitError as error:
+            notes.append(
+                f"the error is that of the kernel seen through {best.approximation['landmarks']} landmarks, which may "
+                f"change a decision by {best.approximation['bound']:.2g}, and it could not be checked: {error}"
+            )
+        else:
+            before += outcomes
+            ends.clear()
+            kept = _kept(bilevel, journal, "exact")
+            outcomes = _run(method, kept, points[1:], points[:1], limits, ends, settings.n_jobs)
+    # 4. A search that ends above a constant has missed the valley: once more from where the model is nearly one.
+    best = min(outcomes, key=lambda result: result.objective)
+    level = program.constant_error(min(ends, key=lambda end: end.objective, default=None))
+    if best.status not in CUT_SHORT and level is not None and best.objective > level:
+        kept = _kept(bilevel, journal, "flat")
+        outcomes += _run(optimizer, kept, [program.flattest()], [], limits, ends, settings.n_jobs)
     program.end = min(ends, key=lambda end: end.objective, default=None)
     result = merge(before, outcomes)
     return replace(
         result,
-        details={**result.details, **prelude.details},
-        warnings=[*result.warnings, *program.warnings()],
+        details={**result.details, **facts},
+        warnings=[*result.warnings, *notes, *program.warnings()],
     )
+
+
+def _first(results: list[Result], space: Space) -> np.ndarray:
+    """The first point that was evaluated at all."""
+    params = results[0].history[0].params
+    return space.clip(space.theta({name: np.asarray(value) for name, value in params.items()}))
 
 
 def _starts(
@@ -196,6 +224,8 @@ def choose_method(settings: Settings, program: Program) -> Any:
         fine = WIDE_TOL if flat else np.clip(1e-3 / max(settings.mass, 1.0), 1e-8, 1e-5)
         tol = (EXACT_TOL if program.model.loss.polyhedral else KERNEL_TOL) if kernel else float(fine)
         options.setdefault("tol", tol)
+        if kernel and program.model.loss.polyhedral and space.size <= SCAN_SIZE:
+            options.setdefault("polls", POLLS)
     # An option of the method by its own name goes before the search's limit.
     return _equipped(
         kind(**options),

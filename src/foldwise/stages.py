@@ -8,6 +8,7 @@ first solution from the decisions found so far.
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -43,7 +44,7 @@ class Stage:
     index : the user's row numbers of the rows of every design
     tol : relative accuracy of its objective
     real : whether it values the very machine that is tuned, so that its evaluations belong to the history
-    several : whether it runs from every starting point and not only from the best of them
+    several : whether it runs from several starting points and not only from the best of them
     easy : a name and +1 or -1: of the points that are nearly as good as the best, the next stage starts from the one
         where this hyper-parameter is lowest or highest
     """
@@ -148,7 +149,8 @@ def play(
         if stage.real:
             prelude.results += [one for one, _ in runs]
         else:
-            prelude.details[f"{stage.name}_evaluations"] = sum(one.n_evaluations for one, _ in runs)
+            scanned = len(thetas) if stage.several and len(thetas) > SEVERAL else 0
+            prelude.details[f"{stage.name}_evaluations"] = scanned + sum(one.n_evaluations for one, _ in runs)
         found = bilevel.space.params(np.array(result.theta))
         if stage.easy is not None:
             found = _easiest(result, found, *stage.easy)
@@ -165,7 +167,9 @@ def _runs(stage: Stage, program: Bilevel, thetas, limits, kept) -> list[tuple[Re
     """The results of a stage, each with the program that has its end: one, or one for every starting point."""
     options = {**limits, **({} if stage.real else {"callback": None, "may_abandon": True})}
     method = TrustRegionNewton(tol=stage.tol)
-    groups = [[theta] for theta in thetas] if stage.several else [thetas]
+    groups = [thetas]
+    if stage.several:
+        groups = [[theta] for theta in _best(stage, program, thetas, limits, kept)]
     runs: list[tuple[Result, Bilevel]] = []
     for k, (first, *others) in enumerate(groups):
         bilevel = kept(program, f"{stage.name} {k}" if k else stage.name)
@@ -179,6 +183,24 @@ def _runs(stage: Stage, program: Bilevel, thetas, limits, kept) -> list[tuple[Re
         if runs[-1][0].status in CUT_SHORT:
             break
     return runs
+
+
+SEVERAL = 3
+"""From how many points, the best of those that it is given, a stage runs that runs from several."""
+
+
+def _best(stage: Stage, program: Bilevel, thetas, limits, kept) -> list[np.ndarray]:
+    """The points to run from, in their order: all, or of many the best."""
+    if len(thetas) <= SEVERAL:
+        return thetas
+    bilevel = kept(program, f"{stage.name} scan")
+    values, warm = np.full(len(thetas), np.inf), None
+    for k, theta in enumerate(thetas):
+        warm = bilevel.evaluate(theta, warm)
+        values[k] = warm.objective
+        if limits.get("deadline") is not None and time.perf_counter() > limits["deadline"]:
+            break
+    return [thetas[k] for k in np.sort(np.argsort(values, kind="stable")[:SEVERAL])]
 
 
 def _distinct(thetas: list[np.ndarray]) -> list[np.ndarray]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from numbers import Real
 from typing import Any
 
@@ -15,7 +15,7 @@ from foldwise.estimators import KernelSVC, KernelSVR, SemiparametricSVR
 from foldwise.estimators.encoding import encode_class_weight
 from foldwise.estimators.kernel import as_kernel
 from foldwise.kernels import RBF, Kernel, Linear, Polynomial, Precomputed, Sum
-from foldwise.losses import EpsilonInsensitive, Hinge, Loss, Squared
+from foldwise.losses import EpsilonInsensitive, Hinge, Loss, Squared, typical_curvature
 from foldwise.models.balance import balances
 from foldwise.models.tunable import Tunable
 from foldwise.problems.assemble import Role
@@ -34,7 +34,7 @@ def kernel_dimension(name: str, model: KernelModel, X: np.ndarray, spread: float
     if role.kind == "epsilon":
         return Lin(0.0, spread, per=per)
     if role.kind == "log_c":
-        size = _diagonal(model.kernel, X)
+        size = _diagonal(model.kernel, X) / _unit(model, spread)
         low, high = 1e-2 / size, 1e4 / size
         return Log(low, high, per=per) if role.sign > 0 else Log(0.5 / high, 0.5 / low, per=per)
     return Log(*model.kernel.bounds(X)[model.slot_names[name]])
@@ -64,31 +64,81 @@ def _diagonal(kernel: Kernel, X: np.ndarray) -> float:
     return max(float(np.mean(kernel.with_parameters(kernel.typical(X)).diagonal(sample))), 1e-12)
 
 
+def _unit(model: KernelModel, spread: float) -> float:
+    """What ``C`` is measured in.
+
+    A loss that grows like the distance bounds coefficients by ``C``, which are in units of the target. One that does so
+    beyond some distance, such as Huber's, is steeper by the share of the spread that this is.
+    """
+    if model.loss.task != "regression":
+        return 1.0
+    if model.loss.polyhedral:
+        return spread
+    return max(1.0, 1.0 / typical_curvature(model.loss, spread))
+
+
+TUBE = 0.1
+"""Half width of the tube from which a search starts, in units of the target's spread."""
+VALLEYS = ((10.0, 0.25, 1.0), (100.0, 0.06, 1.0))
+"""Further points to look at first: factors of C, of widths (of a kernel) and of the tube."""
+MORE_VALLEYS = (
+    (10.0, 0.25, 1.0),
+    (100.0, 0.06, 1.0),
+    (10.0, 1.0, 3.0),
+    (1.0, 0.25, 3.0),
+    (100.0, 0.25, 0.2),
+    (1000.0, 0.06, 1.0),
+    (3.0, 3.0, 1.0),
+)
+"""The same for exact machines with a tube, whose error has many local minima."""
+
+
 def kernel_start(
-    model: KernelModel, X: np.ndarray, tuned: set[str]
+    model: KernelModel, X: np.ndarray, tuned: Mapping[str, Dimension], spread: float
 ) -> tuple[dict[str, float], list[dict[str, float]]]:
-    """Starting values of the tuned hyper-parameters, and a few more points to look at first."""
+    """Starting values of the tuned hyper-parameters, and a few more points to look at first.
+
+    All lie within the bounds.
+    """
     values: dict[str, float] = {}
     typical = model.kernel.typical(X)
-    strength = 1.0 / _diagonal(model.kernel, X)
+    strength = _unit(model, spread) / _diagonal(model.kernel, X)
     for name in tuned:
         role = model.roles[name]
         if role.kind == "log_kernel":
             values[name] = typical[model.slot_names[name]]
         elif role.kind == "log_c" and name != "class_weight":
             values[name] = strength if role.sign > 0 else 0.5 / strength
+        elif role.kind == "epsilon":
+            values[name] = TUBE * spread
+    exact = model.loss.polyhedral and model.loss.task == "regression"
+    tubes = [n for n in values if model.roles[n].kind == "epsilon"]
     c_names = [n for n in values if model.roles[n].kind == "log_c"]
     widths = [n for n in values if model.is_width(n)]
-    points = []
-    for more, wider in ((10.0, 0.25), (100.0, 0.06)):
+    points: list[dict[str, float]] = []
+    for more, wider, tube in MORE_VALLEYS if exact else VALLEYS:
         point = dict(values)
         for name in c_names:
             point[name] *= more ** model.roles[name].sign
         for name in widths:
             point[name] *= wider
+        for name in tubes:
+            point[name] *= tube
+        point = _within(point, tuned)
         if point != values and point not in points:
             points.append(point)
-    return values, points
+    return _within(values, tuned), points
+
+
+def _within(values: dict[str, float], dimensions: Mapping[str, Dimension]) -> dict[str, float]:
+    """The values, moved into the bounds; where an entry's bounds differ, into those of the first."""
+    out = {}
+    for name, value in values.items():
+        low, high = (
+            np.ravel(np.asarray(b, float))[0] for b in (dimensions[name].lower, dimensions[name].upper)
+        )
+        out[name] = float(np.clip(value, low, high))
+    return out
 
 
 def _is_curved_hinge(loss: Loss, kernel: Kernel) -> bool:

@@ -12,7 +12,7 @@ from sklearn.svm import LinearSVR as SkLinearSVR
 
 from foldwise import estimators
 from foldwise.estimators.encoding import encode_class_weight
-from foldwise.losses import Logistic, Squared, SquaredEpsilonInsensitive, SquaredHinge
+from foldwise.losses import Logistic, Squared, SquaredEpsilonInsensitive, SquaredHinge, typical_curvature
 from foldwise.models.balance import balances
 from foldwise.models.tunable import Tunable
 from foldwise.problems.assemble import LinearModel, Role
@@ -49,8 +49,7 @@ def default_dimension(
     role = model.roles[name]
     per = spec if isinstance(spec, str) else ("group" if grouped and "group" in role.per else None)
     positive = second_moment[second_moment > 0] if np.any(second_moment > 0) else np.ones(1)
-    bend = float(model.loss.hess(np.zeros(1), np.ones(1))[0])
-    bend = bend if bend > 0.1 else 1.0
+    bend = typical_curvature(model.loss, spread)
     weak, strong = 1e5 / (bend * np.quantile(positive, 0.1)), 1e-3 / (bend * positive.max())
     if row_moment is not None and row_moment > 0:
         weak = 1e3 / (bend * row_moment)

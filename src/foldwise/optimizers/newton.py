@@ -15,6 +15,10 @@ from foldwise.result import Status
 __all__ = ["TrustRegionNewton"]
 
 
+POLL = 0.5
+"""How far a poll looks, in natural units."""
+
+
 @dataclass(frozen=True)
 class TrustRegionNewton(Minimizer):
     """Newton's method with the exact or the Gauss-Newton hyper-Hessian, in a box.
@@ -30,18 +34,23 @@ class TrustRegionNewton(Minimizer):
     hessian : {"exact", "gauss-newton"}
     radius : float
         First trust region, in units of one e-fold for log entries and a quarter of the range for linear ones.
+    polls : int
+        How often, where the method ends, it looks half a unit to either side of every entry, and goes on from a better
+        point there. At kinks the derivatives at one point say little about what is beyond.
     """
 
     tol: float = 1e-6
     max_iter: int = 60
     hessian: str = "exact"
     radius: float = 1.5
+    polls: int = 0
 
     _arguments: ClassVar[Table] = {
         "tol": number(at_least=0),
         "max_iter": integer(),
         "hessian": one_of("exact", "gauss-newton"),
         "radius": number(above=0),
+        "polls": integer(at_least=0),
     }
     name = "newton"
     plays_stages = True
@@ -49,6 +58,30 @@ class TrustRegionNewton(Minimizer):
 
     def iterate(self, trace: Trace, theta: np.ndarray) -> Status:
         """Run from ``theta``."""
+        status = self._descend(trace, theta)
+        for _ in range(self.polls):
+            if status is Status.MAX_ITER or not self._poll(trace):
+                break
+            assert trace.best is not None
+            status = self._descend(trace, trace.best.theta)
+        return status
+
+    def _poll(self, trace: Trace) -> bool:
+        """Look to either side of every entry of the best point; whether one of these is better."""
+        here, unit = trace.best, natural_units(trace.space)
+        assert here is not None
+        trace.differentiate(here, order=2, exact=self.hessian == "exact")
+        for i in range(trace.space.size):
+            for side in (-POLL, POLL):
+                theta = here.theta.copy()
+                theta[i] += side * unit[i]
+                theta = trace.space.clip(theta)
+                if not np.array_equal(theta, here.theta):
+                    trace.evaluate(theta, warm=here, note="poll")
+        assert trace.best is not None
+        return trace.best.objective < here.objective - self.tol * abs(here.objective)
+
+    def _descend(self, trace: Trace, theta: np.ndarray) -> Status:
         space, exact = trace.space, self.hessian == "exact"
         unit = natural_units(space)
         radius, here = self.radius, trace.evaluate(theta, order=2, exact=exact, note="start")

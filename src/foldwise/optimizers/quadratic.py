@@ -63,7 +63,7 @@ def box_qp(
     for _ in range(max_iter):
         slope = g + H @ x
         free = ~(((x <= low) & (slope > 0)) | ((x >= high) & (slope < 0)))
-        if not free.any() or np.max(np.abs(slope[free])) <= 1e-14 * max(1.0, np.max(np.abs(g))):
+        if not free.any() or np.max(np.abs(slope[free])) <= 1e-14 * np.max(np.abs(g)):
             break
         d = np.zeros(len(g))
         d[free] = -np.linalg.solve(H[np.ix_(free, free)], slope[free])

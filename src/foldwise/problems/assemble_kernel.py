@@ -29,12 +29,17 @@ from foldwise.space import Dimension, Space
 
 __all__ = [
     "KernelModel",
+    "MemoryLimitError",
     "SemiparametricModel",
     "assemble_kernel",
     "dense_rows",
     "kernel_slots",
     "one_vs_one",
 ]
+
+
+class MemoryLimitError(ValueError):
+    """Kernel matrices would take more memory than they may."""
 
 
 @dataclass(frozen=True)
@@ -300,7 +305,7 @@ def _check_memory(model: KernelModel, n: int, n_alike: int = 1) -> None:
             ways.append("set precision='single'")
         if not model.adjustable:
             ways.append("tune KernelSVC or KernelSVR of foldwise, whose memory_limit can be raised")
-        raise ValueError(
+        raise MemoryLimitError(
             f"kernel matrices of {n} rows need {needed / 1e9:.1f} GB, above the limit of "
             f"{model.memory_limit / 1e9:.1f} GB; {', or '.join(ways)}"
         )

@@ -151,8 +151,17 @@ class LinearProblem:
         return self._grams
 
     def start(self) -> np.ndarray:
-        """Weights to start from when nothing better is known."""
-        return np.zeros((self.n_tasks, self.n_columns))
+        """Weights to start from when nothing better is known.
+
+        All zero; but a loss without curvature far away, such as Huber's, would never see targets far from zero, so the
+        intercept is then the mean target of the training rows.
+        """
+        W = np.zeros((self.n_tasks, self.n_columns))
+        far = not self.loss.hess(np.array([1e100]), np.zeros(1)).any()
+        if self.loss.task == "regression" and self.loss.smooth and far and self.design.intercept:
+            weight = self.weight * self.folds.count[self.split]
+            W[:, -1] = (weight * self.Y[self.target]).sum(axis=1) / np.maximum(weight.sum(axis=1), 1e-300)
+        return W
 
     def per_task(self, values: np.ndarray) -> np.ndarray:
         """One row per task from one row per target."""

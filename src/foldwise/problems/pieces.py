@@ -17,7 +17,7 @@ The optimality conditions, with the signs used everywhere in the package:
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -52,6 +52,20 @@ class Pieces:
     l1: np.ndarray
     lower: np.ndarray
     upper: np.ndarray
+
+    def unit(self) -> float:
+        """A power of two in which decisions are of ordinary size: 1 unless the kinks spread over far less or more."""
+        spread = float(np.std(self.kinks[self.c > 0, 0])) if np.any(self.c > 0) else 0.0
+        ordinary = spread == 0 or not np.isfinite(spread) or 1e-3 <= spread <= 1e3
+        return 1.0 if ordinary else float(2.0 ** np.round(np.log2(spread)))
+
+    def scaled(self, unit: float) -> Pieces:
+        """The same problem with decisions, weights and multipliers in another unit; ``E`` is divided by its square."""
+        parts = {
+            name: getattr(self, name) / unit
+            for name in ("kinks", "left", "c", "centre", "l1", "lower", "upper")
+        }
+        return replace(self, **parts)
 
     def losses(self, Z: np.ndarray) -> np.ndarray:
         """``phi_j`` at decisions ``Z``; zero where the loss is."""

@@ -296,8 +296,10 @@ class PolyhedralProblem(LinearProblem):
         out = np.zeros(self.n_tasks)
         for m in range(self.n_tasks):
             p = self.pieces(m, point.par)
-            Z = p.X @ point.W[m]
-            out[m] = p.gap(point.W[m], point.alpha[m], Z) / p.scale(point.W[m], Z)
+            unit = p.unit()
+            p, w = p.scaled(unit), point.W[m] / unit
+            Z = p.X @ w
+            out[m] = p.gap(w, point.alpha[m] / unit, Z) / p.scale(w, Z)
         return out
 
     def in_user_units(self, point: PolyhedralPoint, m: int) -> UserUnits:

@@ -10,6 +10,7 @@ from __future__ import annotations
 import numpy as np
 
 from foldwise.design import is_wide
+from foldwise.losses import typical_curvature
 
 __all__ = ["balance", "scout"]
 
@@ -35,7 +36,7 @@ def scout(problem, theta: np.ndarray, factors: np.ndarray) -> np.ndarray | None:
     if not folds.partition or not problem.design.is_dense or D > MAX_COLUMNS:
         return None
     par = problem.parameters(theta)
-    grams, curvature = problem.block_grams(), _curvature(problem.loss)
+    grams, curvature = problem.block_grams(), typical_curvature(problem.loss, float(np.std(problem.Y)))
     d = problem.design.n_features
     total_error = np.zeros(len(factors))
     for k in range(problem.n_targets):
@@ -75,13 +76,11 @@ def balance(problem, theta: np.ndarray) -> float | None:
     squares = array.multiply(array) if not problem.design.is_dense else array * array
     norms = problem.weight[sample] * par.c[0][problem.folds.cell[sample]] * (squares @ (1.0 / penalty))
     typical = float(np.mean(norms))
-    return BALANCE / (_curvature(problem.loss) * typical) if typical > 0 else 1.0
-
-
-def _curvature(loss) -> float:
-    """Typical second derivative of the loss: 2 for squared ones, 1/4 for logistic, about 1 for the rest."""
-    bend = float(loss.hess(np.zeros(1), np.full(1, 1.0))[0])
-    return bend if bend > 0.1 else 1.0
+    return (
+        BALANCE / (typical_curvature(problem.loss, float(np.std(problem.Y))) * typical)
+        if typical > 0
+        else 1.0
+    )
 
 
 def _path(G: np.ndarray, b: np.ndarray, penalty: np.ndarray, d: int, strengths: np.ndarray) -> np.ndarray:

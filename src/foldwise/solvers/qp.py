@@ -14,7 +14,7 @@ and from a nearby point takes a fraction of that.
 from __future__ import annotations
 
 import importlib.util
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -218,7 +218,14 @@ class ExactQP:
         return problem.point_at(theta, par, ends, converged)
 
     def solve_pieces(self, pieces: Pieces, w: np.ndarray, active: ActiveSet | None) -> Ended:
-        """Solve one training problem, from ``w`` and the active set of a nearby one if there is one."""
+        """Solve one training problem, from ``w`` and the active set of a nearby one if there is one.
+
+        Tolerances are meant for decisions of ordinary size, so others are scaled to it.
+        """
+        unit = pieces.unit()
+        if unit != 1.0:
+            end = self.solve_pieces(pieces.scaled(unit), w / unit, active)
+            return replace(end, w=end.w * unit, Z=end.Z * unit, alpha=end.alpha * unit, gap=end.gap * unit**2)
         if active is not None:
             end = descend(pieces, w, active, max_rounds=self.max_iter)
         elif self.backend == "auto":
