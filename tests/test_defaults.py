@@ -21,7 +21,7 @@ from sklearn.svm import LinearSVR as SkLinearSVR
 
 from foldwise import BilevelSearchCV, LinearSVC, SemiparametricSVR
 from foldwise.models import describe, kernel, linear
-from foldwise.testing.referee import criterion_values
+from foldwise.testing.refits import criterion_values
 
 MACHINES = [*linear.BUILDERS, *kernel.BUILDERS]
 EXACT = (SVC, SVR, SemiparametricSVR)
