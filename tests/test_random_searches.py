@@ -13,9 +13,7 @@ from foldwise.testing.fuzz import main, verdict_of
 SEEDS = 300
 CHUNK = 10
 KNOWN: dict[int, str] = {
-    57: "polynomial kernels overflow",
     164: "polynomial kernels overflow",
-    156: "single precision weights",
     160: "balanced weights of the criterion: rows or weights",
     230: "worse than its start where the target is small",
 }
