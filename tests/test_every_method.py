@@ -178,12 +178,7 @@ def test_every_method_with_boxes(method, loss):
     assert np.all(search.best_params_["box"] <= 2)
 
 
-KERNEL_PROGRAM = pytest.mark.xfail(reason="the kernel program asks for shrinkage=0")
-
-
-@pytest.mark.parametrize(
-    "method", [pytest.param(name, marks=KERNEL_PROGRAM) if name == "mpec" else name for name in METHODS]
-)
+@pytest.mark.parametrize("method", METHODS)
 def test_every_method_with_a_width_per_feature(method):
     estimator = KernelSVC(RBF(ard=True), loss="hinge")
     X, y = data("classification")
