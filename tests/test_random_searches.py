@@ -15,7 +15,6 @@ CHUNK = 10
 KNOWN: dict[int, str] = {
     164: "polynomial kernels overflow",
     160: "balanced weights of the criterion: rows or weights",
-    230: "worse than its start where the target is small",
 }
 """Seeds that fail today, with the fault."""
 
