@@ -140,11 +140,11 @@ def test_support_of_a_box():
         ),
         (
             LinearSVR("epsilon_insensitive", penalty="l0"),
-            "unknown penalty 'l0'; use one of: l2, l1, elasticnet",
+            "penalty must be 'l2', 'l1' or 'elasticnet'; got 'l0'",
         ),
         (
             LinearSVR("epsilon_insensitive", penalty="elasticnet", l1_ratio=2.0),
-            "l1_ratio must be between 0 and 1",
+            "l1_ratio must be at least 0 and at most 1; got 2.0",
         ),
         (
             LinearSVR("epsilon_insensitive", solver="newton"),

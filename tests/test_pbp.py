@@ -487,8 +487,9 @@ def test_what_it_claims_stands_beside_the_truth():
     bilevel, theta = small_bilevel(SquaredEpsilonInsensitive(), Squared(), TUBES, n=150)
     result = run(PenalizedBilevel(), bilevel, theta)
     facts = result.details
+    assert facts["infeasibility"] <= 1e-4
     assert facts["claimed_objective"] <= facts["penalised_objective"]
-    assert facts["true_objective"] == pytest.approx(facts["claimed_objective"], rel=1e-2)
+    assert facts["true_objective"] == pytest.approx(facts["claimed_objective"], rel=1e-3)
     assert facts["true_objective"] == result.objective
     assert facts["beta"] <= facts["last_beta"]
     assert max(result.kkt) < 1e-8
