@@ -202,8 +202,8 @@ def test_a_fine_grid_finds_nothing_lower_nearby():
 def test_the_bundle_goes_on_where_one_gradient_does_not():
     X, y = data(24, 4, seed=5)
     space = {"C": (1e-2, 1e2), "epsilon": (0, 1), "box": (0, 1.5)}
-    ends = {m: search(space, method=m, n_starts=1).fit(X, y).result_ for m in ("newton", "lbfgsb", "bundle")}
-    assert ends["bundle"].objective < min(ends[m].objective for m in ("newton", "lbfgsb"))
+    ends = {m: search(space, method=m, n_starts=1).fit(X, y).result_ for m in ("lbfgsb", "bundle")}
+    assert ends["bundle"].objective < ends["lbfgsb"].objective
     assert search(space, n_starts=1).fit(X, y).result_.theta == ends["bundle"].theta
 
 
