@@ -12,6 +12,7 @@ import re
 import traceback
 import warnings
 from collections.abc import Mapping
+from copy import deepcopy as copied
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -390,10 +391,9 @@ def _check_round_trips(search: Any, drawn: Any, left: dict[str, str]) -> None:
         return
     require(back.best_score_ == search.best_score_, "round trip", "pickle changes best_score_")
     if search.refit:
-        # Not to the bit: KernelRidge takes a short cut where it is given the very array that it was fitted to.
-        one, other = back.predict(drawn.X), search.predict(drawn.X)
-        equal = np.array_equal(one, other) or (one.dtype.kind == "f" and np.allclose(one, other, rtol=1e-6))
-        require(equal, "round trip", "pickle changes predictions")
+        # Of copies: BLAS rounds differently where a machine is given the very array that it was fitted to.
+        one, other = back.predict(copied(drawn.X)), search.predict(copied(drawn.X))
+        require(np.array_equal(one, other), "round trip", "pickle changes predictions")
 
 
 def _check_again(search: Any, drawn: Any) -> None:
@@ -502,8 +502,12 @@ def _check_slopes(search: Any, drawn: Any, left: dict[str, str]) -> None:
     if by_hand.unsure or norm < 10 * noise:
         left["gradient"] = by_hand.unsure or "a slope below the noise of differences"
         return
+    off = result.gradient_norm is None or abs(result.gradient_norm - norm) > tol * norm + noise
+    if off and by_hand.residual(_named(probe, space.params(theta))) > 1e-6:
+        left["gradient"] = "the plain estimator does not converge"
+        return
     require(
-        result.gradient_norm is not None and abs(result.gradient_norm - norm) <= tol * norm + noise,
+        not off,
         "wrong gradient",
         f"norm {result.gradient_norm} reported, {norm:.8g} by differences ({slopes}) at {start}",
     )

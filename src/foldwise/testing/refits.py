@@ -14,6 +14,7 @@ import numpy as np
 import scipy.sparse as sp
 from sklearn.base import clone
 from sklearn.exceptions import ConvergenceWarning
+from sklearn.metrics.pairwise import pairwise_kernels
 from sklearn.model_selection import check_cv
 from sklearn.pipeline import Pipeline
 
@@ -132,37 +133,29 @@ class CrossValidation:
         return _tightened(last).fit(inner, y[train], **given), outer
 
     def residual(self, params: Mapping[str, Any]) -> float:
-        """How far scikit-learn's smooth linear machines are from solving their problems; 0 for other machines.
+        """How far scikit-learn's machines are from solving their own problems, over all folds.
 
-        The largest entry of the gradient, relative to the sizes of its parts.
+        Smooth linear ones: the largest entry of the gradient, relative to the sizes of its parts. ``SVC`` and ``SVR``:
+        the relative gap between primal and dual; LIBSVM keeps kernels in single precision. 0 for other machines.
         """
         name = type(self.last).__name__
-        if not type(self.last).__module__.startswith("sklearn") or name not in SLOPES or self._many():
+        ours = not type(self.last).__module__.startswith("sklearn")
+        if ours or self._many() or name not in (*SLOPES, "SVC", "SVR"):
             return 0.0
         worst = 0.0
         for train, _ in self.splits:
             with warnings.catch_warnings():
                 warnings.simplefilter("ignore")
                 model, X = self._fitted(params, train, train)
-            X = np.asarray(X, float)
             y = self.y[train]
-            y = y.astype(float) if self.classes is None else np.where(y == self.classes[1], 1.0, -1.0)
-            w, b = np.ravel(model.coef_), float(np.ravel(model.intercept_)[0] if model.fit_intercept else 0.0)
+            target = y.astype(float) if self.classes is None else np.where(y == self.classes[1], 1.0, -1.0)
             v = self._weight(train)
             if isinstance(getattr(model, "class_weight", None), dict):
-                v = v * np.array([model.class_weight.get(label, 1.0) for label in self.y[train].tolist()])
+                v = v * np.array([model.class_weight.get(label, 1.0) for label in y.tolist()])
             elif getattr(model, "class_weight", None) is not None:
                 return 0.0
-            slope = v * SLOPES[name](X @ w + b, y, model)
-            strength = 0.5 / model.alpha if name == "Ridge" else model.C
-            parts = np.abs(w) + strength * np.abs(slope) @ np.abs(X)
-            gap = np.abs(w + strength * slope @ X) / np.maximum(parts, np.finfo(float).tiny)
-            worst = max(worst, float(gap.max(initial=0.0)))
-            if model.fit_intercept:
-                free = name == "Ridge" or (name == "LogisticRegression" and model.solver != "liblinear")
-                pull = 0.0 if free else b / model.intercept_scaling**2
-                size = abs(pull) + strength * np.abs(slope).sum()
-                worst = max(worst, abs(pull + strength * slope.sum()) / max(size, np.finfo(float).tiny))
+            measure = _gap if name in ("SVC", "SVR") else _gradient
+            worst = max(worst, measure(model, np.asarray(X, float), target, v))
         return worst
 
     def _many(self) -> bool:
@@ -203,6 +196,40 @@ SLOPES: dict[str, Callable[[np.ndarray, np.ndarray, Any], np.ndarray]] = {
     "LogisticRegression": lambda z, y, model: -y * np.exp(-np.logaddexp(0, y * z)),
 }
 """Derivative of the training loss of scikit-learn's smooth linear machines."""
+
+
+def _gradient(model: Any, X: np.ndarray, y: np.ndarray, v: np.ndarray) -> float:
+    """Largest entry of the gradient of a smooth linear machine, relative to the sizes of its parts."""
+    name, tiny = type(model).__name__, np.finfo(float).tiny
+    w, b = np.ravel(model.coef_), float(np.ravel(model.intercept_)[0] if model.fit_intercept else 0.0)
+    slope = v * SLOPES[name](X @ w + b, y, model)
+    strength = 0.5 / model.alpha if name == "Ridge" else model.C
+    parts = np.abs(w) + strength * np.abs(slope) @ np.abs(X)
+    worst = float(np.max(np.abs(w + strength * slope @ X) / np.maximum(parts, tiny), initial=0.0))
+    if model.fit_intercept:
+        free = name == "Ridge" or (name == "LogisticRegression" and model.solver != "liblinear")
+        pull = 0.0 if free else b / model.intercept_scaling**2
+        size = abs(pull) + strength * np.abs(slope).sum()
+        worst = max(worst, abs(pull + strength * slope.sum()) / max(size, tiny))
+    return worst
+
+
+def _gap(model: Any, X: np.ndarray, y: np.ndarray, v: np.ndarray) -> float:
+    """Relative gap between the primal and the dual value of ``SVC`` (two classes) or ``SVR``."""
+    K = X
+    if model.kernel != "precomputed":
+        options = {"gamma": model._gamma, "degree": model.degree, "coef0": model.coef0}
+        K = pairwise_kernels(X, metric=model.kernel, filter_params=True, **options)
+    a = np.zeros(len(y))
+    a[model.support_] = model.dual_coef_[0]
+    z = K @ a + model.intercept_[0]
+    norm, cost = 0.5 * a @ K @ a, model.C * v
+    if type(model).__name__ == "SVR":
+        primal = norm + cost @ np.clip(np.abs(z - y) - model.epsilon, 0, None)
+        dual = a @ y - model.epsilon * np.abs(a).sum() - norm
+    else:
+        primal, dual = norm + cost @ np.clip(1 - y * z, 0, None), np.abs(a).sum() - norm
+    return float(abs(primal - dual) / max(abs(primal), abs(dual), np.finfo(float).tiny))
 
 
 def last_step(estimator: Any) -> Any:
