@@ -98,3 +98,18 @@ def test_random_searches_hold_before_the_referee(first):
 )
 def test_random_search_with_a_known_fault(seed):
     assert verdict_of(random_search(seed)).outcome != "failed"
+
+
+def test_pbp_with_a_criterion_without_curvature_divides_by_nothing():
+    flat = RIDGE.without(
+        machine="LinearSVC",
+        size=(6, 1),
+        seed=20039,
+        data=(
+            "X = rng.uniform(size=(n, d))",
+            "y = X[:, 0] ** 2 + rng.normal(size=n)",
+            "y = y > np.median(y)",
+        ),
+        options={"method": "'pbp'", "criterion": "'hinge'", "cv": "2"},
+    )
+    assert judge(flat).outcome == "checked", judge(flat)

@@ -128,7 +128,9 @@ def _run(drawn: Any) -> Any:
         except Exception as error:
             _check_refusal(error, len(seen))
     for one in caught:
-        if issubclass(one.category, RuntimeWarning) and "sklearn" not in one.filename:
+        # What scikit-learn's own solvers say in the final fit is theirs.
+        theirs = "sklearn" in one.filename or one.category.__name__ == "LineSearchWarning"
+        if issubclass(one.category, RuntimeWarning) and not theirs:
             where = re.sub(r".*/(foldwise|site-packages)/", "", one.filename)
             raise Fault(f"RuntimeWarning in {where}", f"{one.message} ({where}:{one.lineno})")
     return search
@@ -208,6 +210,13 @@ def _check_constraints(search: Any) -> None:
             used <= options["n_max"], "constraint not kept", f"{used} boxes open, n_max={options['n_max']}"
         )
 
+    if options.get("max_features") is not None:
+        block = next(block for block in search.space_.blocks if block.name.endswith("box"))
+        part = np.array(search.result_.theta)[search.space_.slices[block.name]]
+        used = int(np.sum(part > block.lower))
+        allowed = options["max_features"]
+        require(used <= allowed, "constraint not kept", f"{used} boxes open, max_features={allowed}")
+
 
 def _check_objective(search: Any, drawn: Any, left: dict[str, str]) -> None:
     """``best_score_`` and every fold against refits of the plain estimator."""
@@ -279,7 +288,8 @@ def _check_history(search: Any) -> None:
         "best_index_ points elsewhere",
         f"{table['mean_test_score'][index]!r} against {search.best_score_!r}",
     )
-    constrained = any((search.method_options or {}).get(n) is not None for n in ("constraints", "n_max"))
+    own = ("constraints", "n_max", "max_features")  # points that a method evaluates and may not return
+    constrained = any((search.method_options or {}).get(name) is not None for name in own)
     widths = any(b.size > 1 and b.name.endswith("gamma") for b in search.space_.blocks)
     if not constrained and not widths and result.approximation is None:
         best = float(np.max(table["mean_test_score"]))

@@ -156,7 +156,8 @@ def _solve(M: np.ndarray, rhs: np.ndarray) -> np.ndarray:
     if info == 0:
         return dpotrs(factor, rhs, lower=1)[0]
     values, vectors = np.linalg.eigh(M)
-    return vectors @ ((vectors.T @ rhs) / np.maximum(values, 1e-15 * values[-1])[:, None])
+    floor = 1e-15 * values[-1] if values[-1] > 0 else 1.0  # a matrix of zeros: the direction of rhs itself
+    return vectors @ ((vectors.T @ rhs) / np.maximum(values, floor)[:, None])
 
 
 def polyhedral_qp(S: np.ndarray, r: np.ndarray, region: Polyhedron) -> np.ndarray:
