@@ -14,7 +14,6 @@ SEEDS = 300
 CHUNK = 10
 KNOWN: dict[int, str] = {
     164: "polynomial kernels overflow",
-    160: "balanced weights of the criterion: rows or weights",
 }
 """Seeds that fail today, with the fault."""
 
