@@ -102,7 +102,7 @@ def test_random_search_with_a_known_fault(seed):
 def test_pbp_with_a_criterion_without_curvature_divides_by_nothing():
     flat = RIDGE.without(
         machine="LinearSVC",
-        size=(6, 1),
+        size=(12, 1),
         seed=20039,
         data=(
             "X = rng.uniform(size=(n, d))",
