@@ -168,7 +168,7 @@ def test_every_method_sees_the_weights(method):
         cv=3,
         method=method,
         criterion="hinge" if exact else "squared_hinge",
-        max_iter=4,
+        max_iter=None if method == "grid" else 4,
         refit=False,
     ).fit(X, y)
     expected = by_hand(search, X, y, weight, lambda y, w: {"a": 1.0, "b": 6.0})
@@ -189,6 +189,22 @@ def test_tuning_a_balanced_machine_does_not_turn_it_to_the_large_class(machine):
         found = [m.predict(X[test]) for m in (tuned, plain.fit(X[train], y[train]))]
         gains.append(np.subtract(*(balanced_accuracy_score(y[test], z) for z in found)))
     assert np.mean(gains) >= -0.005, gains
+
+
+@pytest.mark.parametrize(
+    "machine", [SVC(gamma=0.2, tol=1e-8), SkLinearSVC(tol=1e-10, max_iter=100_000)], ids=str
+)
+def test_balanced_follows_the_machine_also_where_its_classes_weigh_the_same(machine):
+    """``SVC`` would count rows, whatever its own ``class_weight``."""
+    X, y, weight = rows()
+    search = BilevelSearchCV(
+        machine, ONE, cv=StratifiedKFold(3), criterion_weight="balanced", refit=False
+    ).fit(X, y, sample_weight=weight)
+    own = clone(machine).set_params(class_weight="balanced")
+    if isinstance(machine, SVC):
+        assert balances(own) == "rows"
+    expected = by_hand(search, X, y, weight, balanced(own))
+    np.testing.assert_allclose(search.result_.fold_objectives, expected, rtol=1e-4)
 
 
 @pytest.mark.parametrize("machine", [SVC, SkLinearSVC, LogisticRegression])

@@ -541,3 +541,14 @@ def test_only_admissible_points_are_returned_whatever_they_cost():
     assert [r.best for r in merged.history] == [r.best for r in result.history]
     with pytest.raises(ValueError, match="kept its constraints"):
         Walk(limit=np.inf).minimize(bilevel, theta)
+
+
+def test_where_nothing_can_move_the_only_point_must_do():
+    """All bounds equal: a point that the method may not return, or that has no finite error, is an error too."""
+    bilevel, theta = small_bilevel(Squared(), Squared(), {"C": Log(2.0, 2.0)})
+    assert Walk().minimize(bilevel, theta).status is Status.EXHAUSTED
+    with pytest.raises(ValueError, match="kept its constraints"):
+        Walk(limit=np.inf).minimize(bilevel, theta)
+    bilevel.prior = lambda theta: (np.inf, np.zeros(1), np.zeros((1, 1)))
+    with pytest.raises(ValueError, match="not finite at any point"):
+        Walk().minimize(bilevel, theta)

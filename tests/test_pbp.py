@@ -22,7 +22,7 @@ from foldwise.losses import (
     SquaredEpsilonInsensitive,
     SquaredHinge,
 )
-from foldwise.optimizers import Minimizer, PenalizedBilevel, Rescued, TrustRegionNewton
+from foldwise.optimizers import Minimizer, Mpec, PenalizedBilevel, Rescued, TrustRegionNewton
 from foldwise.optimizers.base import run
 from foldwise.optimizers.pbp import proximity
 from foldwise.optimizers.pbp.penalised import Penalised
@@ -613,6 +613,28 @@ def test_a_method_that_is_stuck_is_rescued():
     newton = run(TrustRegionNewton(), bilevel, theta)
     both = run(Rescued(TrustRegionNewton(), always=True), bilevel, theta)
     assert both.objective <= newton.objective
+
+
+class Hasty(Stuck):
+    """Evaluates its start and calls it a minimum."""
+
+    def iterate(self, trace, theta):
+        super().iterate(trace, theta)
+        return Status.CONVERGED
+
+
+def test_a_method_that_only_says_that_it_converged_is_rescued():
+    bilevel, theta = small_bilevel(SquaredEpsilonInsensitive(), Squared(), TUBES, n=150)
+    alone, rescued = (run(m, bilevel, theta) for m in (Hasty(), Rescued(Hasty())))
+    assert alone.status is Status.STALLED
+    assert rescued.objective < 0.999 * alone.objective
+
+
+def test_a_rescue_is_what_its_method_is():
+    method = Rescued(Mpec())
+    assert method.finds_own_start
+    assert not method.shrinks
+    assert Rescued(TrustRegionNewton(tol=1e-2)).accuracy() == 1e-2
 
 
 def test_a_method_that_converged_is_left_alone():

@@ -8,7 +8,7 @@ from sklearn.kernel_ridge import KernelRidge
 from sklearn.linear_model import Ridge
 from sklearn.svm import SVR
 
-from foldwise import BilevelSearchCV, KernelSVR, LinearSVR, SemiparametricSVR
+from foldwise import BilevelSearchCV, KernelSVC, KernelSVR, LinearSVR, SemiparametricSVR
 
 MODELS = {
     "SVR": (SVR(), ("C", "epsilon")),
@@ -92,6 +92,18 @@ def test_what_landmarks_say_is_checked_without_them():
     assert -found.best_score_ == pytest.approx(np.mean(errors), rel=1e-6)
     assert abs(details["landmark_objective"] / np.mean(errors) - 1) > 1e-3  # the check was needed
     assert found.result_.objective == found.result_.history[found.best_index_].objective
+
+
+@pytest.mark.parametrize(("method", "options"), [("grid", {"points": 3}), ("random", {"n_iter": 4})])
+def test_landmarks_are_checked_for_a_criterion_without_gradient(method, options):
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(90, 2))
+    labels = (np.sin(2 * X[:, 0]) + X[:, 1] > 0).astype(int)
+    search = BilevelSearchCV(
+        KernelSVC(), cv=3, low_rank=True, criterion="misclassification", method=method, method_options=options
+    ).fit(X, labels)
+    assert "landmark_objective" in search.result_.details
+    assert search.result_.status.value == "exhausted"
 
 
 class KernelRidgeWithIntercept:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import time
+
 import numpy as np
 import pytest
 from sklearn.base import clone
@@ -22,9 +24,12 @@ from foldwise import (
     SemiparametricSVR,
     Sum,
 )
+from foldwise.deadline import look_at_clock
 from foldwise.optimizers import LBfgsB, Rescued, TrustRegionNewton
 from foldwise.problems.assemble import Rows
 from foldwise.result import Status
+from foldwise.solvers.libsvm import LibSvm
+from foldwise.solvers.representer import RepresenterNewton
 from foldwise.stages import choose_sample
 
 
@@ -344,6 +349,51 @@ def test_a_search_that_misses_the_valley_starts_once_more_from_a_constant():
     )
     constant = np.mean([np.mean((y[test] - y[train].mean()) ** 2) for train, test in KFold(3).split(X)])
     assert result.objective <= 1.01 * constant
+
+
+@pytest.mark.parametrize(
+    ("method", "options", "count"), [("grid", {"points": 5}, 5), ("random", {"n_iter": 6}, 6)]
+)
+def test_a_plan_is_gone_through_once_even_where_a_constant_is_better(method, options, count):
+    rng = np.random.default_rng(0)
+    X, y = rng.normal(size=(40, 3)), rng.normal(size=40)
+    search = BilevelSearchCV(
+        LinearSVR(), {"C": (1e3, 1e5)}, method=method, method_options=options, cv=4, random_state=0
+    ).fit(X, y)
+    assert -search.best_score_ > np.var(y)
+    assert search.n_iter_ == count
+
+
+def test_a_scan_of_a_stage_ends_with_the_time(monkeypatch):
+    """Only the first evaluation of the search itself is completed, however long each of the scan takes."""
+    seen = []
+    real = LibSvm.solve
+
+    def slow(self, *args):
+        seen.append("exact")
+        return real(self, *args)
+
+    def late(self, problem, theta, W):
+        seen.append("smooth")
+        time.sleep(0.3)
+        look_at_clock()
+        raise AssertionError("the clock was not looked at")
+
+    monkeypatch.setattr(LibSvm, "solve", slow)
+    monkeypatch.setattr(RepresenterNewton, "solve", late)
+    X, y = waves(80)
+    search = BilevelSearchCV(SVR(), cv=3, max_time=0.2, refit=False).fit(X, y)
+    assert search.result_.status is Status.TIME_LIMIT
+    assert seen == ["smooth", "exact"]
+
+
+def test_the_first_points_differ():
+    """Bounds that cut off the usual points leave fewer of them, not the same one several times."""
+    X, y = waves(60)
+    for space in ({"C": (1e3, 1e4)}, {"C": (1e-6, 1e-5), "kernel__gamma": (1e3, 1e4)}):
+        search = BilevelSearchCV(KernelSVR(loss="squared"), space, cv=3, refit=False).fit(X, y)
+        scanned = [str(r.params) for r in search.result_.history if r.note == "scan"]
+        assert len(set(scanned)) == len(scanned)
 
 
 def test_scouts_run_from_the_best_of_many_points():

@@ -104,7 +104,8 @@ def select(
     # 4. A search that ends above a constant has missed the valley: once more from where the model is nearly one.
     best = min(outcomes, key=lambda result: result.objective)
     level = program.constant_error(min(ends, key=lambda end: end.objective, default=None))
-    if best.status not in CUT_SHORT and level is not None and best.objective > level:
+    again = optimizer.restarts and not optimizer.finds_own_start  # others would repeat what they did
+    if again and best.status not in CUT_SHORT and level is not None and best.objective > level:
         kept = _kept(bilevel, journal, "flat")
         outcomes += _run(optimizer, kept, [program.flattest()], [], limits, ends, settings.n_jobs)
     program.end = min(ends, key=lambda end: end.objective, default=None)

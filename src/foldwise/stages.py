@@ -8,7 +8,6 @@ first solution from the decisions found so far.
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -16,6 +15,7 @@ from typing import Any
 import numpy as np
 
 from foldwise.bilevel import Bilevel, Evaluation
+from foldwise.deadline import OutOfTime, until
 from foldwise.optimizers.base import Minimizer, StopSearch, Trace, run
 from foldwise.optimizers.newton import TrustRegionNewton
 from foldwise.problems.assemble import Rows
@@ -110,6 +110,14 @@ class Halt(Minimizer):
         """Whether the method may return ``theta``."""
         return self.method.admits(space, theta)
 
+    def check(self, bilevel: Bilevel) -> None:
+        """Refuse what the method refuses."""
+        self.method.check(bilevel)
+
+    def accuracy(self) -> float:
+        """The accuracy that was asked of the method."""
+        return self.method.accuracy()
+
     def iterate(self, trace: Trace, theta: np.ndarray) -> Status:
         """Evaluate ``theta``."""
         trace.evaluate(theta, note="start")
@@ -195,11 +203,13 @@ def _best(stage: Stage, program: Bilevel, thetas, limits, kept) -> list[np.ndarr
         return thetas
     bilevel = kept(program, f"{stage.name} scan")
     values, warm = np.full(len(thetas), np.inf), None
-    for k, theta in enumerate(thetas):
-        warm = bilevel.evaluate(theta, warm)
-        values[k] = warm.objective
-        if limits.get("deadline") is not None and time.perf_counter() > limits["deadline"]:
-            break
+    try:
+        with until(limits.get("deadline")):
+            for k, theta in enumerate(thetas):
+                warm = bilevel.evaluate(theta, warm)
+                values[k] = warm.objective
+    except OutOfTime:
+        raise StopSearch(Status.TIME_LIMIT) from None
     return [thetas[k] for k in np.sort(np.argsort(values, kind="stable")[:SEVERAL])]
 
 

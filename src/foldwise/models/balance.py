@@ -11,13 +11,13 @@ __all__ = ["balances"]
 
 
 def balances(estimator: Any) -> str:
-    """What ``class_weight="balanced"`` makes equal among the classes: "weights" (their totals) or "rows".
+    """What ``class_weight="balanced"`` makes, or would make, equal among the classes: "weights" (totals) or "rows".
 
     scikit-learn's versions and estimators differ: ``SVC`` counts rows, ``LinearSVC`` and ``LogisticRegression`` add up
     weights from version 1.7 on. So the class of the estimator is asked, with four rows.
     """
-    if getattr(estimator, "class_weight", None) != "balanced":
-        return "weights"
+    if "class_weight" not in estimator.get_params(deep=False):
+        return "weights"  # a regressor has no classes
     kind: Any = type(estimator)
     return _balances(kind)
 

@@ -115,7 +115,7 @@ def kernel_start(
     tubes = [n for n in values if model.roles[n].kind == "epsilon"]
     c_names = [n for n in values if model.roles[n].kind == "log_c"]
     widths = [n for n in values if model.is_width(n)]
-    points: list[dict[str, float]] = []
+    first, points = _within(values, tuned), []
     for more, wider, tube in MORE_VALLEYS if exact else VALLEYS:
         point = dict(values)
         for name in c_names:
@@ -125,9 +125,9 @@ def kernel_start(
         for name in tubes:
             point[name] *= tube
         point = _within(point, tuned)
-        if point != values and point not in points:
+        if point != first and point not in points:
             points.append(point)
-    return _within(values, tuned), points
+    return first, points
 
 
 def _within(values: dict[str, float], dimensions: Mapping[str, Dimension]) -> dict[str, float]:

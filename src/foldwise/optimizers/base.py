@@ -18,7 +18,7 @@ from foldwise.optimizers.quadratic import promised_decrease
 from foldwise.result import KINKED_TOL, KKT_TOL, MESSAGES, SMOOTH_TOL, Record, Result, Status, judged
 from foldwise.space import Space
 
-__all__ = ["Minimizer", "Optimizer", "StopSearch", "Trace", "run"]
+__all__ = ["Minimizer", "Optimizer", "StopSearch", "Trace", "largest_promise", "run"]
 
 
 class StopSearch(Exception):
@@ -84,6 +84,8 @@ class Trace:
         Index of the starting point, for the records.
     admits : callable(theta) -> bool, optional
         Whether a point keeps the method's constraints; by default every point does.
+    may_abandon : bool
+        Whether the first evaluation, too, is abandoned when the deadline is over.
     """
 
     def __init__(
@@ -94,11 +96,11 @@ class Trace:
         start: int = 0,
         began: float | None = None,
         admits: Callable[[np.ndarray], bool] | None = None,
+        may_abandon: bool = False,
     ) -> None:
-        self.admits = admits
+        self.admits, self.may_abandon = admits, may_abandon
         self.bilevel, self.callback, self.deadline, self.start = bilevel, callback, deadline, start
         self.space = bilevel.space
-        self.may_abandon = False
         self.history: list[Record] = []
         self.best: Evaluation | None = None
         self._best_record: Record | None = None
@@ -228,16 +230,16 @@ def run(
     """
     optimizer.check(bilevel)
     admits = partial(optimizer.admits, bilevel.space)
-    trace = Trace(bilevel, callback, deadline, start, began, admits)
-    trace.may_abandon = may_abandon
+    trace = Trace(bilevel, callback, deadline, start, began, admits, may_abandon)
     try:
         theta0 = optimizer.feasible(bilevel.space, np.asarray(theta0, float))
-        if not np.any(bilevel.space.upper > bilevel.space.lower):  # nothing to move
+        if np.any(bilevel.space.upper > bilevel.space.lower):
+            if len(candidates):
+                theta0 = _scan(trace, [theta0, *(optimizer.feasible(bilevel.space, c) for c in candidates)])
+            status = optimizer.iterate(trace, theta0)
+        else:  # nothing to move
             trace.evaluate(theta0, note="start")
-            return _result(optimizer, trace, Status.EXHAUSTED)
-        if len(candidates):
-            theta0 = _scan(trace, [theta0, *(optimizer.feasible(bilevel.space, c) for c in candidates)])
-        status = optimizer.iterate(trace, theta0)
+            status = Status.EXHAUSTED
     except StopSearch as stop:
         if trace.best is None and may_abandon:
             raise
@@ -271,12 +273,16 @@ def _scan(trace: Trace, candidates: list[np.ndarray]) -> np.ndarray:
     return candidates[0] if trace.best is None else trace.best.theta
 
 
+def largest_promise(optimizer: Optimizer, bilevel: Bilevel) -> float:
+    """The largest promised decrease of a point that is called converged."""
+    kinked = bilevel.criterion.polyhedral or any(problem.loss.polyhedral for problem in bilevel.problems)
+    return max(KINKED_TOL if kinked else SMOOTH_TOL, 10.0 * optimizer.accuracy())
+
+
 def _result(optimizer: Optimizer, trace: Trace, status: Status) -> Result:
     best, bilevel = trace.best, trace.bilevel
     assert best is not None
     certificate = bilevel.certify(best)
-    kinked = bilevel.criterion.polyhedral or any(problem.loss.polyhedral for problem in bilevel.problems)
-    promised = max(KINKED_TOL if kinked else SMOOTH_TOL, 10.0 * optimizer.accuracy())
     warnings = []
     if not best.converged:
         warnings.append(
@@ -298,7 +304,7 @@ def _result(optimizer: Optimizer, trace: Trace, status: Status) -> Result:
         warnings=warnings,
         details=trace.details,
         promised_decrease=trace.promised(),
-        tolerances={"promised_decrease": promised, "kkt": KKT_TOL},
+        tolerances={"promised_decrease": largest_promise(optimizer, bilevel), "kkt": KKT_TOL},
         **certificate,
     )
     return judged(result)

@@ -9,12 +9,15 @@ import numpy as np
 
 from foldwise.arguments import FLAG, Table, instance
 from foldwise.bilevel import Bilevel
-from foldwise.optimizers.base import Minimizer, Trace
+from foldwise.optimizers.base import Minimizer, Trace, largest_promise
 from foldwise.optimizers.newton import TrustRegionNewton
 from foldwise.optimizers.pbp import PenalizedBilevel
 from foldwise.result import Status
 
 __all__ = ["Rescued"]
+
+INHERITED = ("plays_stages", "uses_start", "finds_own_start", "restarts", "shrinks")
+"""What the method is, its rescue is."""
 
 
 def _near() -> PenalizedBilevel:
@@ -62,12 +65,16 @@ class Rescued(Minimizer):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        for field_name in ("plays_stages", "uses_start"):  # what the method is, this is
+        for field_name in INHERITED:
             object.__setattr__(self, field_name, getattr(self.method, field_name))
 
     def with_limits(self, **limits: Any) -> Rescued:
         """The limits are those of the method."""
         return replace(self, method=self.method.with_limits(**limits))
+
+    def accuracy(self) -> float:
+        """The accuracy that was asked of the method."""
+        return self.method.accuracy()
 
     def feasible(self, space, theta: np.ndarray) -> np.ndarray:
         """The point near ``theta`` that both may start from."""
@@ -85,13 +92,19 @@ class Rescued(Minimizer):
     def iterate(self, trace: Trace, theta: np.ndarray) -> Status:
         """Run from ``theta``."""
         status = self.method.iterate(trace, theta)
-        if trace.best is None or (status not in (Status.STALLED, Status.MAX_ITER) and not self.always):
+        if trace.best is None or not (self.always or self._is_stuck(trace, status)):
             return status
         before = trace.best.objective
         self.pbp.iterate(trace, trace.best.theta)
         after = trace.best.objective
         trace.details["rescued_from"] = before
         return self.method.iterate(trace, trace.best.theta) if after < before else status
+
+    def _is_stuck(self, trace: Trace, status: Status) -> bool:
+        """Whether the method gave up, or ended where the result would not be called converged."""
+        promised = trace.promised()
+        more = promised is not None and not promised <= largest_promise(self, trace.bilevel)
+        return status in (Status.STALLED, Status.MAX_ITER) or (status is Status.CONVERGED and more)
 
     def message(self, status: Status) -> str:
         """What the ending means: the words of the method, which runs last."""

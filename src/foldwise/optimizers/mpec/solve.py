@@ -297,12 +297,17 @@ class Run:
         left = None if self.deadline is None else max(self.deadline - time.perf_counter(), 0.5)
         value, choice, solutions, x, exact = self._settled(value, choice, left)
         for _ in range(WALK):
-            whole = Formulation(self.description, "C", exact.unit) if self.description.curved else exact
-            step = None if self.late() else self._step(whole, x, value) or self._poll(value, choice)
+            step = (
+                None if self.late() else self._step(self._whole(exact), x, value) or self._poll(value, choice)
+            )
             if step is None:
                 break
             value, choice, solutions, x, exact = self._settled(*step, left)
-        return value, choice, solutions, certify(whole.mpcc, x, seconds=left)
+        return value, choice, solutions, certify(self._whole(exact).mpcc, x, seconds=left)
+
+    def _whole(self, exact: Formulation) -> Formulation:
+        """The same program with ``lambda`` free, where that is chosen too."""
+        return Formulation(self.description, "C", exact.unit) if self.description.curved else exact
 
     def _settled(self, value: float, choice: Choice, left: float | None):
         """The minimiser of the linear piece that a point lies on, or the point itself where that is not better."""
