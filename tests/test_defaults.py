@@ -19,7 +19,7 @@ from sklearn.preprocessing import StandardScaler
 from sklearn.svm import SVC, SVR
 from sklearn.svm import LinearSVR as SkLinearSVR
 
-from foldwise import BilevelSearchCV, LinearSVC, SemiparametricSVR
+from foldwise import BilevelSearchCV, SemiparametricSVR
 from foldwise.models import describe, kernel, linear
 from foldwise.testing.refits import criterion_values
 
@@ -42,7 +42,6 @@ def spaces(kind):
     return [[name] for name in tunable.names] + ([together] if len(together) > 1 else []) + [None]
 
 
-BOXES = (["box"], ["box_lower"])
 TABLE = [(kind, names) for kind in MACHINES for names in spaces(kind)]
 
 
@@ -77,14 +76,7 @@ def scorer(criterion, classes):
     return score
 
 
-UNSOLVED = pytest.mark.xfail(reason="a boxed training problem that is not solved")
-CASES = [
-    pytest.param(
-        kind, names, scaled, marks=[UNSOLVED] if scaled and kind is LinearSVC and names in BOXES else []
-    )
-    for kind, names in TABLE
-    for scaled in (False, True)
-]
+CASES = [(kind, names, scaled) for kind, names in TABLE for scaled in (False, True)]
 
 
 @pytest.mark.parametrize(("kind", "names", "scaled"), CASES, ids=name_of)

@@ -18,7 +18,7 @@ from foldwise.losses import (
 )
 from foldwise.problems.assemble import LinearModel, Role, Rows, assemble, make_space
 from foldwise.problems.boxed import BoxedProblem
-from foldwise.solvers.projected import ProjectedNewton
+from foldwise.solvers.projected import ProjectedNewton, _within
 from foldwise.space import Lin, Log
 
 EACH, C = Lin(0, 3, per="feature"), Log(1e-3, 1e3)
@@ -154,3 +154,17 @@ def test_solvers_without_bounds_say_so():
     X, y = data()
     with pytest.raises(ValueError, match="solver 'fista' has no bounds"):
         LinearSVR(box=1.0, solver="fista").fit(X, y)
+
+
+@pytest.mark.parametrize("seed", range(40))
+def test_a_quadratic_model_within_bounds(seed):
+    """Where a Newton step that is cut off at the bounds leads uphill, this way is taken instead."""
+    rng = np.random.default_rng(seed)
+    d = int(rng.integers(2, 12))
+    A, target = rng.normal(size=(d + 2, d)), 3.0 * rng.normal(size=d + 2)
+    lower = -rng.uniform(0, 1, d) * (rng.uniform(size=d) < 0.7)
+    upper = rng.uniform(0.1, 1, d)
+    H, g = A.T @ A, -A.T @ target
+    held = ((lower == 0) & (g > 0)) | ((upper == 0) & (g < 0))
+    wanted = lsq_linear(A, target, (lower, upper), tol=1e-15).x
+    np.testing.assert_allclose(_within(H, g, held, lower, upper), wanted, atol=1e-7)

@@ -256,7 +256,8 @@ class PolyhedralProblem(LinearProblem):
         """The active set with rows and columns on the side that derivatives use, and an intercept put in its middle.
 
         A box of width zero counts as held at the side its multiplier points to: there the weight goes when the box
-        opens. An intercept that no row holds is free within an interval.
+        opens. An intercept that no row holds is free within an interval; under an L1 penalty alone it goes to the
+        middle where all weights are held, since free ones would not be unique either.
         """
         held = active.held.copy()
         shut = (p.lower == p.upper) & (held != 0)
@@ -265,7 +266,8 @@ class PolyhedralProblem(LinearProblem):
         low, high = p.range_of(rows, active.level[rows])
         inside = (alpha[rows] - low > EDGE * p.c[rows]) & (high - alpha[rows] > EDGE * p.c[rows])
         out = ActiveSet(active.on, active.level, held)
-        if not self.design.intercept or inside.any() or self.l1_ratio == 1.0:
+        loose = self.l1_ratio == 1.0 and bool(np.any(held[:-1] == 0))
+        if not self.design.intercept or inside.any() or loose:
             return out, None, 0.0
         # Every multiplier is at an end of its range: the interval of the intercept, and the rows at its ends.
         level = np.rint(np.divide(p.left - alpha, p.c, out=np.zeros_like(alpha), where=p.c > 0)).astype(int)

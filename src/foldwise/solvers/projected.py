@@ -1,7 +1,8 @@
 """Projected Newton for smooth training losses with bounds on the weights.
 
 A step solves the Newton system of the weights that no bound holds and follows it, cut off at the bounds, until the
-objective has fallen enough. Once the right weights are held this is Newton's method on the others.
+objective has fallen enough. Once the right weights are held this is Newton's method on the others. Cut off, a Newton
+step may lead uphill; then the quadratic model is minimised within the bounds, and the way there leads downhill.
 """
 
 from __future__ import annotations
@@ -56,12 +57,20 @@ class ProjectedNewton:
             H, step = problem.hess(W, theta), np.zeros_like(W)
             for m in np.flatnonzero(live):
                 free = np.flatnonzero(~held[m])
-                part, mass = H[m][np.ix_(free, free)], float(par.c[m] @ problem.training_mass[m])
+                mass = float(par.c[m] @ problem.training_mass[m])
                 # An intercept without curvature (every row on a straight piece) takes a curvature of 1 from each row.
-                part.flat[:: len(free) + 1] += np.where(part.diagonal() <= 1e-10 * mass, mass, 0.0)
-                step[m, free] = -dpotrs(cholesky(part), g[m, free], lower=1)[0]
+                H[m].flat[:: len(g[m]) + 1] += np.where(H[m].diagonal() <= 1e-10 * mass, mass, 0.0)
+                step[m, free] = _newton(H[m], g[m], free)
             # 3. Along them, cut off at the bounds, until the objective falls enough.
-            W, value, moved = self._search(problem, theta, W, step, g, value, (lower, upper), live)
+            start, before = W, value
+            W, value, moved = self._search(problem, theta, start, step, g, before, (lower, upper), live)
+            # 4. Where that leads nowhere, along the way to the minimiser of the quadratic model within the bounds.
+            stuck = live & ~moved
+            for m in np.flatnonzero(stuck):
+                step[m] = _within(H[m], g[m], held[m], lower[m] - start[m], upper[m] - start[m])
+            if stuck.any():
+                W, value, again = self._search(problem, theta, W, step, g, value, (lower, upper), stuck)
+                moved |= again
             live &= moved
             steps += 1
         converged = rest <= max(self.tol, 1e-9) * problem.gradient_size(pull, push, par, tasks)
@@ -83,3 +92,38 @@ class ProjectedNewton:
                 break
             length = np.where(waiting, 0.5 * length, length)
         return out, best, live & ~waiting
+
+
+def _newton(H: np.ndarray, slope: np.ndarray, free: np.ndarray) -> np.ndarray:
+    """The Newton step of the free entries alone."""
+    return -dpotrs(cholesky(H[np.ix_(free, free)]), slope[free], lower=1)[0]
+
+
+def _within(
+    H: np.ndarray, g: np.ndarray, held: np.ndarray, lower: np.ndarray, upper: np.ndarray
+) -> np.ndarray:
+    """The minimiser of ``g's + s'Hs/2`` with ``lower <= s <= upper``, from zero and the entries held there.
+
+    An active-set method: to the minimiser of the free entries, or as far as the first bound, which then holds its
+    entry; when no bound is in the way, the entry that gains most is let go.
+    """
+    s, held = np.zeros_like(g), held.copy()
+    for _ in range(20 * len(g)):
+        free, slope = np.flatnonzero(~held), g + H @ s
+        way = _newton(H, slope, free) if len(free) else np.zeros(0)
+        ends = np.where(way > 0, upper[free], lower[free])
+        shares = np.divide(ends - s[free], way, out=np.full(len(free), np.inf), where=way != 0)
+        if shares.min(initial=np.inf) < 1.0:
+            first = int(np.argmin(shares))
+            s[free] += shares[first] * way
+            s[free[first]], held[free[first]] = ends[first], True
+            continue
+        s[free] += way
+        slope = g + H @ s
+        gain = np.where(held, np.where(s <= lower, -slope, slope), -np.inf)
+        gain[held & (lower == upper)] = -np.inf
+        best = int(np.argmax(gain))
+        if gain[best] <= 1e-12 * np.abs(g).max():
+            break
+        held[best] = False
+    return s
