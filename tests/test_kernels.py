@@ -426,3 +426,19 @@ def test_contract_of_what_a_kernel_says_about_its_parameters(flaw, message):
     X = np.random.default_rng(0).normal(size=(12, 3))
     with pytest.raises(AssertionError, match=message):
         check_kernel(type("Flawed", (Decaying,), flaw)(), X)
+
+
+@pytest.mark.parametrize("kernel", [RBF(ard=True), RBF(), Polynomial(2), ExpChi2()])
+@pytest.mark.parametrize("value", [0.0, 0.1, 2.0, 1e6])
+def test_columns_that_are_constant_have_finite_bounds(kernel, value):
+    """A part of a sum may see constant columns only; what rounding leaves of them is no spread."""
+    rng = np.random.default_rng(0)
+    X = np.column_stack([np.full((24, 2), value), rng.uniform(size=(24, 2))])
+    for low, high in kernel.bounds(X[:, :2]).values():
+        assert 0 < low < high < 1e20
+    y = X[:, 2] > np.median(X[:, 2])
+    search = BilevelSearchCV(
+        KernelSVC(kernel=Sum([kernel, RBF()], columns=[[0, 1], None]), loss="squared_hinge"), max_iter=3, cv=3
+    )
+    search.fit(X, y)
+    assert search.score(X, y) > 0.9

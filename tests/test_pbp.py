@@ -7,7 +7,9 @@ import pytest
 import scipy.sparse as sp
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from sklearn.base import clone
 from sklearn.datasets import load_diabetes
+from sklearn.linear_model import Ridge
 
 from foldwise import BilevelSearchCV, KernelSVR, Lin, LinearSVR, Log
 from foldwise.bilevel import Bilevel
@@ -464,6 +466,19 @@ def test_a_criterion_with_corners_is_followed():
     bilevel, theta = small_bilevel(SquaredEpsilonInsensitive(), Absolute(), TUBES, n=90)
     result = run(PenalizedBilevel(), bilevel, theta)
     assert result.objective < result.objective_start
+
+
+def test_a_criterion_without_curvature_at_the_start():
+    """No validation row is near a corner of the absolute error: its model is linear, and the first beta follows."""
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(12, 3))
+    y = X[:, 0] + np.where(np.arange(12) % 2, 30.0, -30.0)  # far from what a plane predicts, on either side
+    search = BilevelSearchCV(Ridge(fit_intercept=False), method="pbp", criterion="absolute", cv=3)
+    with np.errstate(all="raise"):
+        result = search.fit(X, y).result_
+    assert result.details["last_beta"] > 0
+    grid = clone(search).set_params(method="grid", method_options={"points": 50}).fit(X, y)
+    assert result.objective <= grid.result_.objective * (1 + 1e-3)
 
 
 def test_several_targets_and_folds_that_overlap():

@@ -151,6 +151,16 @@ def test_some_constant_columns_change_nothing(estimator, value):
         assert search.best_score_ == pytest.approx(plain.best_score_, rel=1e-2)
 
 
+@pytest.mark.parametrize("estimator", [SVR(), Ridge()])
+def test_features_whose_squares_underflow_are_refused(estimator):
+    rng = np.random.default_rng(0)
+    X, y = 1e-160 * rng.normal(size=(20, 2)), rng.normal(size=20)
+    with pytest.raises(
+        ValueError, match=r"no column of X varies by more than .*e-160, .* underflows; rescale"
+    ):
+        BilevelSearchCV(estimator).fit(X, y)
+
+
 def test_features_whose_squares_overflow_are_refused():
     with pytest.raises(
         ValueError, match=r"column 1 of X has values of size .*e\+200, whose squares overflow; rescale"

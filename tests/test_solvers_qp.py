@@ -7,7 +7,9 @@ from unittest import mock
 
 import numpy as np
 import pytest
+from scipy.optimize import linprog
 
+from foldwise import LinearSVC, LinearSVR
 from foldwise.problems.pieces import KinkSystem, Pieces
 from foldwise.solvers.descent import descend
 from foldwise.solvers.qp import BACKENDS, library_solution, solve_qp
@@ -135,3 +137,26 @@ def test_a_missing_library_says_what_to_install():
         solve_qp(np.eye(1), np.zeros(1))
     with pytest.raises(ValueError, match="unknown backend 'mosek'"):
         solve_qp(np.eye(1), np.zeros(1), backend="mosek")
+
+
+@pytest.mark.parametrize("C", [1e6, 1e9, 1e11, 1e13])
+def test_where_C_is_very_large_the_loss_is_that_of_a_linear_program(C):
+    """Multipliers of the size of C must not blur where rows sit on their kinks: no warning, the least loss."""
+    for seed in range(6):
+        rng = np.random.default_rng(seed)
+        n, d = int(rng.integers(8, 60)), int(rng.integers(1, 6))
+        X = rng.normal(size=(n, d))
+        y = X[:, 0] + rng.normal(size=n)
+        sign = np.where(y > 0, 1.0, -1.0)
+        ones, free = np.ones((n, 1)), [(None, None)] * (d + 1) + [(0, None)] * n
+        cost = np.r_[np.zeros(d + 1), np.ones(n)]
+        tube = np.block([[X, ones, -np.eye(n)], [-X, -ones, -np.eye(n)]])
+        margin = np.hstack([-sign[:, None] * np.hstack([X, ones]), -np.eye(n)])
+        least = linprog(cost, tube, np.r_[y + 0.1, 0.1 - y], bounds=free).fun
+        fewest = linprog(cost, margin, -np.ones(n), bounds=free).fun
+        regressor = LinearSVR(loss="epsilon_insensitive", C=C, epsilon=0.1).fit(X, y)
+        classifier = LinearSVC(loss="hinge", C=C).fit(X, sign)
+        loss = np.clip(np.abs(regressor.predict(X) - y) - 0.1, 0, None).sum()
+        assert loss - least <= 1e-9 * max(least, 1e-3)
+        loss = np.clip(1 - sign * classifier.decision_function(X), 0, None).sum()
+        assert loss - fewest <= 1e-9 * max(fewest, 1e-3)

@@ -615,6 +615,11 @@ def _check_varies(X: Any) -> None:
             f"every column of X is constant ({X.shape[1]} columns, {X.shape[0]} rows): there is nothing to learn from, "
             "and nothing to select. Check the columns, and what the steps before the machine make of them"
         )
+    if X.shape[0] > 1 and np.all(high - low < 1.0 / LARGEST):
+        raise ValueError(
+            f"no column of X varies by more than {np.max(high - low):.3g}, the square of which underflows; rescale the "
+            "features, for example with StandardScaler in a pipeline"
+        )
     if not np.all(size < LARGEST):
         raise ValueError(
             f"column {int(np.argmax(size))} of X has values of size {size.max():.3g}, whose squares overflow; rescale "
@@ -623,7 +628,7 @@ def _check_varies(X: Any) -> None:
 
 
 LARGEST = 1e150
-"""Features of this size and beyond are refused."""
+"""Features of this size and beyond are refused, and those that vary by less than its inverse."""
 
 
 def training_mass(rows: Rows, splits: Splits) -> float:

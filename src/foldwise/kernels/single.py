@@ -358,7 +358,10 @@ def _ard_apply(K: Array, X: Array, X2: Array, U: Array, U2: Array, gamma: Array,
 
 
 def _total_variance(X: Array) -> float:
-    return max(float(X.var(axis=0).sum()), np.finfo(float).tiny)
+    """Variance of all columns together; of columns that are constant to rounding the mean square, and 1 of zeros."""
+    mean, variance = X.mean(axis=0), X.var(axis=0)
+    variance = variance[variance > (16.0 * np.finfo(float).eps * mean) ** 2]
+    return float(variance.sum()) or float(mean @ mean) or 1.0
 
 
 class RBF(Kernel):

@@ -205,6 +205,16 @@ class KinkSystem:
         On the flat columns minus what is left over, divided by ``size**2``, is a direction that keeps the rows on their
         kinks, meets no curvature, and descends.
         """
+        dw, dalpha, rest = self._solve(a, b)
+        # Where C is large, rounding of large multipliers moves dw off the kinks; the same system takes it back.
+        left = a.copy()
+        left[self.curved] -= self.q[:, None] * dw[self.curved] - self.P.T @ dalpha
+        left[~self.curved] = 0.0
+        more, slope, _ = self._solve(left, b - self.P @ dw[self.curved] - self.N @ dw[~self.curved])
+        return dw + more, dalpha + slope, rest
+
+    def _solve(self, a: np.ndarray, b: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """Eliminate the curved columns, solve for the rest."""
         bent = a[self.curved] / self.q[:, None]
         rhs = np.concatenate([b - self.P @ bent, a[~self.curved]])
         rhs[self.k :] *= -1.0

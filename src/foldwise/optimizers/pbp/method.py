@@ -209,6 +209,8 @@ class PenalizedBilevel(Minimizer):
         gain_at = model.gain_of_weights()
         size = 2.0 * sum(float(np.sum(H * H)) for H in model.H)
         beta = sum(float(np.trace(A)) for A in model.A) / max(size, np.finfo(float).tiny)
+        if beta == 0:  # a criterion with kinks and no row near one: the gain is c / beta
+            beta = gain_at(1.0) / max(wanted, np.finfo(float).tiny) or 1.0
         smallest = 1e-12 * beta
         for _ in range(60):
             ratio = gain_at(beta) / max(wanted, np.finfo(float).tiny)
