@@ -201,3 +201,32 @@ def test_a_smooth_loss_on_its_straight_pieces_has_its_intercept_in_the_middle(ma
             below, above = (bilevel.evaluate(theta + s * 1e-5).objective for s in (-1, 1))
             assert warm.gradient[0] == pytest.approx((above - below) / 2e-5, rel=2e-3, abs=1e-7)
     assert flat > 0 or machine.loss == "modified_huber"
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_an_l1_penalty_that_shuts_all_weights_leaves_the_intercept_in_the_middle(seed):
+    """With an even number of rows and no weight the intercept is a median: not unique, whatever the order of rows."""
+    rng = np.random.default_rng(seed)
+    X, y = rng.normal(size=(24, 2)), rng.normal(size=24)
+    machine = LinearSVR(loss="epsilon_insensitive", penalty="l1", C=1e-3, epsilon=0.01).fit(X, y)
+    assert np.all(machine.coef_ == 0)
+    grid = np.linspace(-2, 2, 400_001)
+    loss = sum(np.clip(np.abs(grid - value) - 0.01, 0, None) for value in y)
+    best = grid[loss <= loss.min() * (1 + 1e-12)]
+    assert best[-1] - best[0] > 1e-3
+    assert abs(np.ravel(machine.intercept_)[0] - 0.5 * (best[0] + best[-1])) < 2e-5
+
+
+def test_a_search_under_an_l1_penalty_reports_the_error_of_its_machine_and_says_so():
+    rng = np.random.default_rng(4)
+    X, y = rng.normal(size=(36, 2)), rng.normal(size=36)
+    machine = LinearSVR(loss="epsilon_insensitive", penalty="l1")
+    space = {"C": Log(1e-4, 2e-3), "epsilon": Lin(0, 1)}
+    search = BilevelSearchCV(machine, space, criterion="absolute", cv=3).fit(X, y)
+    own = clone(machine).set_params(**search.best_params_)
+    folds = [
+        np.mean(np.abs(clone(own).fit(X[train], y[train]).predict(X[test]) - y[test]))
+        for train, test in KFold(3).split(X)
+    ]
+    assert search.result_.fold_objectives == pytest.approx(folds, rel=1e-9)
+    assert "the intercept is not unique" in search.result_.warnings[0]
