@@ -298,8 +298,6 @@ def weighted_refits(estimator, X, y, cv, weight):
 def test_sample_weights_and_repeats_multiply(estimator, sparse):
     X, y = data()
     if sparse:
-        if isinstance(estimator, KernelSVR):
-            pytest.skip("kernel machines take dense rows")
         rng = np.random.default_rng(0)
         shape = N, 1200  # wide: no Gram matrix of columns
         X = sp.csr_array(rng.uniform(size=shape) * (rng.uniform(size=shape) < 0.02))
