@@ -52,6 +52,7 @@ __all__ = [
     "criterion_name",
     "get_criterion",
     "get_loss",
+    "own_criterion",
     "typical_curvature",
 ]
 
@@ -616,8 +617,34 @@ CRITERIA: dict[str, type[Loss]] = {
 }
 
 
+SCORERS = {
+    "accuracy": "'misclassification', or a smooth one",
+    "neg_log_loss": "'logistic'",
+    "neg_mean_squared_error": "'squared'",
+    "neg_root_mean_squared_error": "'squared'",
+    "r2": "'squared'",
+    "neg_mean_absolute_error": "'absolute'",
+    "balanced_accuracy": "a smooth one with criterion_weight='balanced'",
+    "roc_auc": "none; a smooth one such as 'logistic' comes near",
+}
+"""What to say to a name of scikit-learn's ``scoring``."""
+
 USUAL_CRITERIA: dict[str, Loss] = {"regression": Squared(), "classification": Logistic(s=2.0)}
 """What a search minimises, by task, where a model has no criterion of its own."""
+
+
+def own_criterion(loss: Loss, *, curved: bool = False) -> Loss | None:
+    """The criterion for machines with this training loss, where the usual one serves them less; None where it does not.
+
+    Decisions of a machine with the logistic loss are log odds: it is tuned by the same loss, so that its probabilities
+    stay true. ``curved`` says that the decisions are not linear in the features. docs/criteria.md has the evidence.
+
+    >>> own_criterion(Logistic()), own_criterion(Hinge()), own_criterion(Hinge(), curved=True)
+    (Logistic(s=1.0), None, ModifiedHuber())
+    """
+    if isinstance(loss, Logistic):
+        return loss
+    return ModifiedHuber() if curved and isinstance(loss, Hinge) else None
 
 
 def _get(spec: str | Loss, table: dict[str, type[Loss]], what: str) -> Loss:
@@ -625,7 +652,9 @@ def _get(spec: str | Loss, table: dict[str, type[Loss]], what: str) -> Loss:
         return spec
     if isinstance(spec, str) and spec in table:
         return table[spec]()
-    raise ValueError(f"unknown {what} {spec!r}; use a Loss object or one of: {', '.join(table)}")
+    hint = SCORERS.get(spec) if isinstance(spec, str) and table is CRITERIA else None
+    more = f". For scikit-learn's {spec!r} it is {hint}" if hint else ""
+    raise ValueError(f"unknown {what} {spec!r}; use a Loss object or one of: {', '.join(table)}{more}")
 
 
 def typical_curvature(loss: Loss, spread: float) -> float:

@@ -42,6 +42,9 @@ MESSAGES = {
     Status.INTERRUPTED: "Interrupted from the keyboard; this is the best point so far.",
 }
 
+ENDED = "The steps stopped lowering the error, often at a kink."
+"""What is said instead of a minimum where the numbers do not support one."""
+
 SMOOTH_TOL, KINKED_TOL = 1e-3, 1e-2
 """Largest promised decrease at a point that is called converged: of a smooth machine and criterion, and with kinks.
 
@@ -261,11 +264,14 @@ def judged(result: Result) -> Result:
     if promised is not None and promised <= limits["promised_decrease"]:
         own = result.message if result.status is Status.CONVERGED else MESSAGES[Status.CONVERGED]
         return replace(result, status=Status.CONVERGED, message=own)
-    left = "is not known" if promised is None else f"is {100 * promised:.2g}% of the error"
-    message = (
-        f"{result.message} What a small step promises {left}; converged means at most "
-        f"{100 * limits['promised_decrease']:.2g}%. Start elsewhere, or compare with another method."
-    )
+    limit = f"{100 * limits['promised_decrease']:.2g}%"
+    # What a method says of a minimum does not stand beside a promise of less; its own words for other ends do.
+    own = ENDED if result.message == MESSAGES[Status.CONVERGED] else result.message
+    if promised is None or math.isnan(promised):
+        left = f"What a small step promises is not known; converged means at most {limit}."
+    else:
+        left = f"By its slope a small step promises {100 * promised:.2g}% less error; converged means at most {limit}."
+    message = f"{own} {left} This is the best point seen; more starts or another method may find a better one."
     return replace(result, status=Status.STALLED, message=message, warnings=[*warnings, message])
 
 

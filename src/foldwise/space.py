@@ -100,7 +100,7 @@ def as_dimension(name: str, spec: Any) -> Dimension:
     except (TypeError, ValueError):
         raise ValueError(
             f"the space entry for {name!r} must be a pair (lower, upper), Log(lower, upper) or Lin(lower, upper); "
-            f"got {spec!r}"
+            f"got {spec!r}{_instead_of_a_grid(spec)}"
         ) from None
     wide = np.all(lower_array > 0) and np.all(upper_array >= 100 * lower_array)
     try:
@@ -128,6 +128,18 @@ class Block:
     def values(self, theta: np.ndarray) -> np.ndarray:
         """Parameter values of the free entries (before ties are spread)."""
         return np.exp(theta) if self.scale == "log" else theta
+
+
+def _instead_of_a_grid(spec: Any) -> str:
+    """What to write for a list of values to try."""
+    try:
+        values = np.asarray(spec, float)
+    except (TypeError, ValueError):
+        return ""
+    if values.ndim != 1 or len(values) < 3 or not np.all(np.isfinite(values)):
+        return ""
+    low, high = values.min(), values.max()
+    return f". The search finds the value between the ends by itself: write ({low:g}, {high:g})"
 
 
 @dataclass(frozen=True, eq=False)

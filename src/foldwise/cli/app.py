@@ -46,6 +46,24 @@ def option(*names: str, help: str, **settings: Any) -> Any:
     return typer.Option(*names, help=help, show_default=False, **settings)
 
 
+def _version(asked: bool) -> None:
+    if asked:
+        from foldwise.version import __version__
+
+        typer.echo(f"foldwise {__version__}")
+        raise typer.Exit
+
+
+@app.callback()
+def _whole(
+    version: Annotated[
+        bool,
+        option("--version", help="Show the version and exit.", callback=_version, is_eager=True),
+    ] = False,
+) -> None:
+    pass
+
+
 CHUNK = 1 << 13
 """Characters that are written to standard output at a time."""
 

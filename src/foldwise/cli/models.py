@@ -182,7 +182,8 @@ def criterion_for(method: str, family: str, task: str, loss: str | None, familie
     if method not in ("mpec", "slams"):
         from foldwise.losses import USUAL_CRITERIA
 
-        return "auto" if families == 1 else USUAL_CRITERIA[task]
+        # With the logistic loss all families have the same criterion of their own.
+        return "auto" if families == 1 or loss == "logistic" else USUAL_CRITERIA[task]
     exact = "epsilon_insensitive" if task == "regression" else "hinge"
     if not (family == "box" and loss is None) and not (family in ("linear", "box") and loss == exact):
         raise InputError(

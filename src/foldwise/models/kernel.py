@@ -15,7 +15,7 @@ from foldwise.estimators import KernelSVC, KernelSVR, SemiparametricSVR
 from foldwise.estimators.encoding import encode_class_weight
 from foldwise.estimators.kernel import as_kernel
 from foldwise.kernels import RBF, Kernel, Linear, Polynomial, Precomputed, Sum
-from foldwise.losses import EpsilonInsensitive, Hinge, Loss, Squared, typical_curvature
+from foldwise.losses import EpsilonInsensitive, Hinge, Squared, own_criterion, typical_curvature
 from foldwise.models.balance import balances
 from foldwise.models.tunable import Tunable
 from foldwise.problems.assemble import Role
@@ -141,10 +141,6 @@ def _within(values: dict[str, float], dimensions: Mapping[str, Dimension]) -> di
     return out
 
 
-def _is_curved_hinge(loss: Loss, kernel: Kernel) -> bool:
-    return isinstance(loss, Hinge) and not _is_linear(kernel)
-
-
 def _is_linear(kernel: Kernel) -> bool:
     """Whether decisions are linear in the features; a precomputed kernel is taken to be curved."""
     if isinstance(kernel, Sum):
@@ -161,10 +157,18 @@ def _ours(task: str) -> Callable[[Any, str, Any], Tunable]:
         default = names if "kernel__weights" not in own else tuple(n for n in names if n != "C")
         if task == "classification":
             names = (*names, "class_weight")
-        curved = _is_curved_hinge(loss, kernel)
-        power = {"C": -1.0}
+        criterion, power = own_criterion(loss, curved=not _is_linear(kernel)), {"C": -1.0}
         return Tunable(
-            last, prefix, steps, task, last._model, names, default, power, kernel=kernel, curved_hinge=curved
+            last,
+            prefix,
+            steps,
+            task,
+            last._model,
+            names,
+            default,
+            power,
+            kernel=kernel,
+            own_criterion=criterion,
         )
 
     return build
@@ -240,8 +244,8 @@ def _sk_machine(
         )
 
     power = {c_name: -1.0 if c_name == "C" else 1.0}
-    curved = _is_curved_hinge(loss, kernel)
-    return Tunable(last, prefix, steps, task, build, (*roles, *own), default, power, curved_hinge=curved)
+    criterion = own_criterion(loss, curved=not _is_linear(kernel))
+    return Tunable(last, prefix, steps, task, build, (*roles, *own), default, power, own_criterion=criterion)
 
 
 def _svc(last, prefix, steps) -> Tunable:

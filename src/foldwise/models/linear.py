@@ -12,7 +12,14 @@ from sklearn.svm import LinearSVR as SkLinearSVR
 
 from foldwise import estimators
 from foldwise.estimators.encoding import encode_class_weight
-from foldwise.losses import Logistic, Squared, SquaredEpsilonInsensitive, SquaredHinge, typical_curvature
+from foldwise.losses import (
+    Logistic,
+    Squared,
+    SquaredEpsilonInsensitive,
+    SquaredHinge,
+    own_criterion,
+    typical_curvature,
+)
 from foldwise.models.balance import balances
 from foldwise.models.tunable import Tunable
 from foldwise.problems.assemble import LinearModel, Role
@@ -83,8 +90,13 @@ def _ours_regression(last, prefix, steps) -> Tunable:
 def _ours_classification(last, prefix, steps) -> Tunable:
     power = {"C": -1.0, "lam": 1.0, "proximity": 1.0}
     names = ("C", "lam", "class_weight", *last._options()[0])
+
+    def build(classes, d):
+        return last._model(classes)
+
+    criterion = own_criterion(last._loss())
     return Tunable(
-        last, prefix, steps, "classification", lambda classes, d: last._model(classes), names, ("C",), power
+        last, prefix, steps, "classification", build, names, ("C",), power, own_criterion=criterion
     )
 
 
@@ -172,7 +184,18 @@ def _sk_logistic(last, prefix, steps) -> Tunable:
         "LogisticRegression trains more than two classes jointly, which is not a set of one-against-"
         "the-rest problems; use foldwise.LinearSVC(loss='logistic') for more than two classes"
     )
-    return Tunable(last, prefix, steps, "classification", build, ("C",), ("C",), {"C": -1.0}, error)
+    return Tunable(
+        last,
+        prefix,
+        steps,
+        "classification",
+        build,
+        ("C",),
+        ("C",),
+        {"C": -1.0},
+        error,
+        own_criterion=own_criterion(Logistic()),
+    )
 
 
 BUILDERS: dict[type, Callable[[Any, str, Any], Tunable]] = {

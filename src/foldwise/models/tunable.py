@@ -14,7 +14,7 @@ from sklearn.pipeline import Pipeline
 from sklearn.preprocessing import StandardScaler
 
 from foldwise.arguments import check_value, instance, numbers, shown
-from foldwise.losses import USUAL_CRITERIA, Loss, ModifiedHuber
+from foldwise.losses import USUAL_CRITERIA, Loss
 from foldwise.space import Space
 
 __all__ = ["Tunable"]
@@ -37,7 +37,7 @@ class Tunable:
     default : names tuned when the user gives no space
     kernel : the Kernel whose parameters are named ``kernel__...``, if any
     refit_power : how a parameter scales when the final model sees ``f`` times the rows: multiplied by ``f^power``
-    curved_hinge : whether it is trained with the hinge itself through a kernel that is not linear
+    own_criterion : what a search minimises when the user names nothing; None for what is usual for the task
     """
 
     estimator: BaseEstimator
@@ -50,11 +50,11 @@ class Tunable:
     refit_power: Mapping[str, float] = field(default_factory=dict)
     min_classes_error: str | None = None
     kernel: Any = None
-    curved_hinge: bool = False
+    own_criterion: Loss | None = None
 
     def criterion(self) -> Loss:
         """What a search minimises when the user names nothing; docs/criteria.md has the evidence."""
-        return ModifiedHuber() if self.curved_hinge else USUAL_CRITERIA[self.task]
+        return self.own_criterion or USUAL_CRITERIA[self.task]
 
     def standardize(self) -> tuple[bool, bool] | str | None:
         """How the earlier steps act: None (there are none), a StandardScaler's two flags, or "general"."""
@@ -115,7 +115,8 @@ class Tunable:
             if not name.startswith(self.prefix) or bare not in self.names:
                 valid = ", ".join(self.prefix + n for n in self.names)
                 raise ValueError(
-                    f"unknown hyper-parameter {name!r} for {type(self.estimator).__name__}; it can tune: {valid}"
+                    f"unknown hyper-parameter {name!r} for {type(self.estimator).__name__}; it can tune: {valid}. "
+                    "Set other parameters in the estimator, or put the search inside a GridSearchCV over them"
                 )
             out[bare] = spec
         return out
