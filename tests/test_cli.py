@@ -864,6 +864,23 @@ def test_one_program_from_the_command_line(task, criterion, tmp_path):
     assert "--model box" in fail(*fit, "--model", "ard")
 
 
+def test_the_version_is_told():
+    assert run("--version").stdout == f"foldwise {foldwise.__version__}\n"
+
+
+def test_the_logistic_loss_is_tuned_by_itself_in_every_family(tmp_path):
+    rng = np.random.default_rng(1)
+    X = rng.normal(size=(80, 2))
+    path, result = tmp_path / "data.csv", tmp_path / "result.json"
+    write_table(path, ["a", "b", "y"], [*X.T, np.where(X[:, 0] + rng.normal(size=80) > 0, "in", "out")])
+    fit = ["fit", path, "--target", "y", "--cv", 3, "--loss", "logistic", "--json", result, "--quiet"]
+    run(*fit)
+    tried = json.loads(result.read_text())["tried"]
+    for family in ("linear", "rbf"):
+        run(*fit, "--model", family)
+        assert json.loads(result.read_text())["cv_end"] == pytest.approx(tried[family])
+
+
 def test_families_are_compared_by_one_criterion(tmp_path):
     """Alone, the kernel machine with the hinge itself has a criterion of its own."""
     rng = np.random.default_rng(0)

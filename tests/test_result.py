@@ -224,6 +224,16 @@ def test_a_status_follows_from_the_numbers_of_the_result(said, promised, kkt, st
     assert judged(result).status is status
 
 
+def test_stalled_is_not_called_a_minimum():
+    """A method's own "converged" that the numbers do not support leaves no word of a minimum behind."""
+    said = {"message": MESSAGES[Status.CONVERGED], "promised_decrease": 0.0043, "kkt": [1e-9]}
+    result = judged(example(status=Status.CONVERGED, tolerances=LIMITS, warnings=[], **said))
+    assert result.status is Status.STALLED
+    assert "minimum" not in result.message
+    assert "0.43% less error" in result.message
+    assert "at most 0.1%" in result.message
+
+
 class Boaster(Grid):
     """Evaluates one point and calls it a minimum."""
 

@@ -6,12 +6,14 @@ import numpy as np
 import pandas as pd
 import pytest
 import scipy.sparse as sp
+from scipy.special import expit
 from sklearn.base import clone, is_classifier
 from sklearn.compose import make_column_transformer
 from sklearn.datasets import load_breast_cancer, load_diabetes, load_iris
 from sklearn.decomposition import PCA
 from sklearn.impute import SimpleImputer
 from sklearn.linear_model import LogisticRegression, Ridge
+from sklearn.metrics import log_loss
 from sklearn.model_selection import (
     GridSearchCV,
     GroupKFold,
@@ -30,7 +32,7 @@ from sklearn.svm import LinearSVC as SkLinearSVC
 from sklearn.svm import LinearSVR as SkLinearSVR
 from sklearn.utils.estimator_checks import parametrize_with_checks
 
-from foldwise import BilevelSearchCV, Lin, LinearSVC, LinearSVR, Log, Logistic, Squared
+from foldwise import BilevelSearchCV, KernelSVC, Lin, LinearSVC, LinearSVR, Log, Logistic, Squared
 from foldwise.losses import get_criterion
 from foldwise.models.balance import balances
 from foldwise.optimizers import METHODS
@@ -292,6 +294,30 @@ def test_the_results_agree_with_each_other():
     np.testing.assert_allclose(folds.mean(axis=0), results["mean_test_score"])
     np.testing.assert_allclose(folds.std(axis=0), results["std_test_score"])
     assert search.result_.objective == min(record.objective for record in search.result_.history)
+
+
+@pytest.mark.parametrize(
+    "machine",
+    [LogisticRegression(tol=1e-10, max_iter=10_000), LinearSVC("logistic"), KernelSVC(loss="logistic")],
+)
+def test_a_machine_of_log_odds_is_tuned_by_the_log_loss(machine):
+    """What was selected makes the probabilities of the folds truest, by scikit-learn's own measure."""
+    X, y = classification()
+    folds = list(StratifiedKFold(4, shuffle=True, random_state=0).split(X, y))
+    search = BilevelSearchCV(machine, cv=folds).fit(X, y)
+
+    def loss(**params):
+        total = []
+        for train, validation in folds:
+            fitted = clone(machine).set_params(**params).fit(X[train], y[train])
+            share = expit(fitted.decision_function(X[validation]))
+            total.append(log_loss(y[validation], np.column_stack([1 - share, share]), labels=fitted.classes_))
+        return np.mean(total)
+
+    best = search.best_params_
+    assert -search.best_score_ == pytest.approx(loss(**best), rel=1e-5)
+    for factor in (0.5, 2.0):
+        assert loss(**{**best, "C": factor * best["C"]}) > loss(**best)
 
 
 def test_the_methods_of_the_estimator_are_there_and_no_others():

@@ -271,7 +271,9 @@ def judged(result: Result) -> Result:
         left = f"What a small step promises is not known; converged means at most {limit}."
     else:
         left = f"By its slope a small step promises {100 * promised:.2g}% less error; converged means at most {limit}."
-    message = f"{own} {left} This is the best point seen; more starts or another method may find a better one."
+    message = (
+        f"{own} {left} This is the best point seen; more starts or another method may find a better one."
+    )
     return replace(result, status=Status.STALLED, message=message, warnings=[*warnings, message])
 
 

@@ -140,8 +140,9 @@ class BilevelSearchCV(CallbackSupportMixin, MetaEstimatorMixin, BaseEstimator):
     criterion : str or Loss, default="auto"
         "squared", "absolute", "hinge", "squared_hinge", "modified_huber", "logistic", "smooth_misclassification",
         "misclassification", or a Loss. "auto" is "squared" for regression and ``Logistic(s=2)`` for classification;
-        "modified_huber" for a machine with the hinge itself and a kernel that is not linear, such as ``SVC``
-        (a precomputed kernel counts as such).
+        the training loss itself for a machine with the logistic loss, such as ``LogisticRegression``, whose
+        ``best_score_`` is then scikit-learn's "neg_log_loss"; "modified_huber" for a machine with the hinge itself and
+        a kernel that is not linear, such as ``SVC`` (a precomputed kernel counts as such).
     criterion_weight : "auto", "balanced", dict or None, default="auto"
         What a validation row counts in the criterion, by its own class, times its sample weight; the criterion of a
         fold stays a mean. "auto": as its class weighs in the fold's training loss, where the estimator has a fixed

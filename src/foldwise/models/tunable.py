@@ -79,8 +79,8 @@ class Tunable:
 
         Tuned values are 1 here; the settings checked are the ones that a search leaves as they are.
         """
-        if type(self.estimator).__module__.startswith("foldwise"):
-            return  # ours are checked when their training problems are made
+        if any(kind.__module__.startswith("foldwise.") for kind in type(self.estimator).__mro__):
+            return  # ours, and classes that extend them, are checked when their training problems are made
         machine: Any = clone(self.estimator)
         quiet = {"random_state": 0, "n_jobs": None, "verbose": False}
         own = machine.get_params(deep=False)
