@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+import scipy.sparse as sp
+from sklearn.base import clone
 from sklearn.kernel_ridge import KernelRidge
 from sklearn.linear_model import Ridge
+from sklearn.model_selection import cross_val_score
 from sklearn.svm import SVR
 
 from foldwise import BilevelSearchCV, KernelSVC, KernelSVR, LinearSVR, SemiparametricSVR
@@ -128,3 +131,19 @@ class KernelRidgeWithIntercept:
 
     def predict(self, X):
         return self.kernel(X, self.X) @ self.solution[:-1] + self.solution[-1]
+
+
+@pytest.mark.parametrize("sparse", [False, True])
+@pytest.mark.parametrize("far", [1e6, 1e9, -1e9])
+def test_the_error_of_an_exact_linear_machine_is_that_of_the_same_target_near_zero(far, sparse):
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(60, 3))
+    y = np.round(np.sin(X[:, 0]) + 0.3 * rng.normal(size=60), 4)
+    rows = sp.csr_array(X) if sparse else X
+    machine = LinearSVR("epsilon_insensitive")
+    search = BilevelSearchCV(machine, cv=4, random_state=0).fit(rows, y + far)
+    plain = clone(machine).set_params(**search.best_params_)
+    near = -cross_val_score(plain, X, y, cv=4, scoring="neg_mean_squared_error").mean()
+    assert search.result_.error == pytest.approx(near, rel=1e-5)
+    again = -cross_val_score(plain, rows, y + far, cv=4, scoring="neg_mean_squared_error").mean()
+    assert again == pytest.approx(near, rel=1e-5)

@@ -27,6 +27,9 @@ __all__ = ["AT_LOWER", "AT_UPPER", "AT_ZERO", "ActiveSet", "KinkSystem", "Pieces
 
 AT_LOWER, AT_UPPER, AT_ZERO = -1, 1, 2
 
+FAR = 1e3
+"""Kinks are far from zero when they lie further away than this many of their standard deviations."""
+
 
 @dataclass(frozen=True, eq=False)
 class Pieces:
@@ -66,6 +69,24 @@ class Pieces:
             for name in ("kinks", "left", "c", "centre", "l1", "lower", "upper")
         }
         return replace(self, **parts)
+
+    def level(self) -> float:
+        """Where the kinks lie, if that is far from zero beside their spread and the last column is a free intercept.
+
+        The intercept can take it, and rounding is then that of the spread. Otherwise 0.
+        """
+        kinks = self.kinks[self.c > 0, 0]
+        if not len(kinks):
+            return 0.0
+        middle = float(np.median(kinks))
+        if not (np.isfinite(middle) and abs(middle) > FAR * float(np.std(kinks))):
+            return 0.0
+        free = self.q[-1] == 0 and self.l1[-1] == 0 and self.lower[-1] == -np.inf and self.upper[-1] == np.inf
+        return middle if free and bool(np.all(_last_column(self.X) == 1.0)) else 0.0
+
+    def moved(self, level: float) -> Pieces:
+        """The same problem with decisions and intercept counted from ``level``."""
+        return replace(self, kinks=self.kinks - level)
 
     def losses(self, Z: np.ndarray) -> np.ndarray:
         """``phi_j`` at decisions ``Z``; zero where the loss is."""
@@ -131,6 +152,11 @@ class Pieces:
         w = np.where(linear, np.copysign(np.inf, shrunk), w)
         out = np.clip(w, self.lower, self.upper)
         return np.where(np.isinf(out), 0.0, out)
+
+
+def _last_column(X: Any) -> np.ndarray:
+    column = X[:, [-1]]
+    return column.toarray() if hasattr(column, "toarray") else column
 
 
 @dataclass(eq=False)

@@ -297,9 +297,12 @@ class PolyhedralProblem(LinearProblem):
         """Duality gaps relative to the size of the objective, computed anew from the rows."""
         out = np.zeros(self.n_tasks)
         for m in range(self.n_tasks):
-            p = self.pieces(m, point.par)
+            p, w = self.pieces(m, point.par), point.W[m].copy()
+            if level := p.level():
+                p = p.moved(level)
+                w[-1] -= level
             unit = p.unit()
-            p, w = p.scaled(unit), point.W[m] / unit
+            p, w = p.scaled(unit), w / unit
             Z = p.X @ w
             out[m] = p.gap(w, point.alpha[m] / unit, Z) / p.scale(w, Z)
         return out

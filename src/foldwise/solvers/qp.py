@@ -220,11 +220,23 @@ class ExactQP:
     def solve_pieces(self, pieces: Pieces, w: np.ndarray, active: ActiveSet | None) -> Ended:
         """Solve one training problem, from ``w`` and the active set of a nearby one if there is one.
 
-        Tolerances are meant for decisions of ordinary size, so others are scaled to it.
+        Tolerances are meant for decisions of ordinary size, so others are moved and scaled to it.
         """
+        level = pieces.level()
+        if level == 0.0:
+            return self._solve_near(pieces, w, active)
+        own = w.copy()
+        own[-1] -= level
+        end = self._solve_near(pieces.moved(level), own, active)
+        back = end.w.copy()
+        back[-1] += level
+        return replace(end, w=back, Z=end.Z + level)
+
+    def _solve_near(self, pieces: Pieces, w: np.ndarray, active: ActiveSet | None) -> Ended:
+        """The same for kinks that are not far from zero."""
         unit = pieces.unit()
         if unit != 1.0:
-            end = self.solve_pieces(pieces.scaled(unit), w / unit, active)
+            end = self._solve_near(pieces.scaled(unit), w / unit, active)
             return replace(end, w=end.w * unit, Z=end.Z * unit, alpha=end.alpha * unit, gap=end.gap * unit**2)
         if active is not None:
             end = descend(pieces, w, active, max_rounds=self.max_iter)
