@@ -36,7 +36,7 @@ LAYERS = [
     {"optimizers"},
     {"estimators"},
     {"models"},
-    {"stages"},
+    {"stages", "bounds"},
     {"program"},
     {"selection"},
     {"search"},

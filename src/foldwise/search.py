@@ -45,6 +45,7 @@ from foldwise.arguments import (
     sequence,
 )
 from foldwise.bilevel import Bilevel
+from foldwise.bounds import training_mass
 from foldwise.checkpoint import Checkpoint
 from foldwise.estimators.encoding import (
     CallbackSupportMixin,
@@ -61,7 +62,7 @@ from foldwise.optimizers import METHODS
 from foldwise.optimizers.base import Minimizer
 from foldwise.problems.assemble import Rows
 from foldwise.problems.assemble_kernel import KernelModel
-from foldwise.program import Program, build_program, training_mass
+from foldwise.program import Program, build_program
 from foldwise.result import Result
 from foldwise.selection import Settings, choose_method, select
 from foldwise.splits import read_splits
