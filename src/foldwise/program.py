@@ -398,8 +398,7 @@ def _sample_program(
 
 def _own_tol(tunable: Tunable) -> float:
     """The tolerance of our own estimators, where finer than the search's; scikit-learn's mean something else."""
-    ours = type(tunable.estimator).__module__.startswith("foldwise")
-    return float(getattr(tunable.estimator, "tol", np.inf)) if ours else np.inf
+    return float(getattr(tunable.estimator, "tol", np.inf)) if tunable.ours else np.inf
 
 
 def _width(X: Any) -> int:

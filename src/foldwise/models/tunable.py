@@ -74,13 +74,18 @@ class Tunable:
         machine: Any = clone(self.estimator).set_params(kernel=self.kernel.resolved(list(names)))
         return replace(self, build=machine._model)
 
+    @property
+    def ours(self) -> bool:
+        """Whether the machine is one of this package, or a class of the user's that extends one."""
+        return any(kind.__module__.startswith("foldwise") for kind in type(self.estimator).__mro__)
+
     def rehearse(self, tuned: Collection[str], classes: np.ndarray | None, sparse: bool) -> None:
         """Fit scikit-learn's machine to a handful of rows, so that it refuses its settings now and not after a search.
 
         Tuned values are 1 here; the settings checked are the ones that a search leaves as they are.
         """
-        if any(kind.__module__.startswith("foldwise.") for kind in type(self.estimator).__mro__):
-            return  # ours, and classes that extend them, are checked when their training problems are made
+        if self.ours:
+            return  # these are checked when their training problems are made
         machine: Any = clone(self.estimator)
         quiet = {"random_state": 0, "n_jobs": None, "verbose": False}
         own = machine.get_params(deep=False)
