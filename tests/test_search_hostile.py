@@ -325,3 +325,12 @@ def test_a_plain_search_still_equals_refitting_by_hand():
     search = BilevelSearchCV(Ridge(), cv=3).fit(X, Y)
     by_hand = cross_val_score(Ridge(**search.best_params_), X, Y, cv=3, scoring="neg_mean_squared_error")
     assert search.best_score_ == pytest.approx(by_hand.mean(), rel=1e-8)
+
+
+@pytest.mark.parametrize(
+    "model", [LinearSVR(), BilevelSearchCV(LinearSVR(), cv=2)], ids=["alone", "searched"]
+)
+def test_the_value_that_is_no_number_is_shown(model):
+    y = np.array(["1.5", "2", "many", "3", "4", "5"], dtype=object)
+    with pytest.raises(ValueError, match="no numbers, such as 'many'"):
+        model.fit(np.arange(12.0).reshape(6, 2), y)

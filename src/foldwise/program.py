@@ -456,8 +456,6 @@ def _landmarks(model: KernelModel, X: Any, folds: list | None, low_rank: bool | 
 
     They are chosen for kernels twice as narrow as where a search starts, so that they serve on its way.
     """
-    if low_rank not in (True, False, "auto"):
-        raise ValueError(f"low_rank must be True, False or 'auto'; got {low_rank!r}")
     designs = [X] if folds is None else [part for part, _, _ in folds]
     n = designs[0].shape[0]
     possible = not (model.loss.polyhedral or model.kernel.precomputed)

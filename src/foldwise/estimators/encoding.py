@@ -89,7 +89,7 @@ def check_target(y: Any, task: str) -> np.ndarray:
                 y = y.astype(float)
             except (TypeError, ValueError):
                 raise ValueError(
-                    f"y has values that are no numbers, such as {y.tolist()[0]!r}; regression needs "
+                    f"y has values that are no numbers, such as {_first_text(y)!r}; regression needs "
                     "numbers. For classes use a classifier"
                 ) from None
             return check_target(y, task)
@@ -98,6 +98,16 @@ def check_target(y: Any, task: str) -> np.ndarray:
     if "str" in kinds and len(kinds) > 1:
         raise ValueError(f"y mixes values of types {', '.join(kinds)}; make them all text: y.astype(str)")
     return y
+
+
+def _first_text(y: np.ndarray) -> Any:
+    """The first value that is no number."""
+    for value in y.tolist():
+        try:
+            float(value)
+        except (TypeError, ValueError):
+            return value
+    return y.tolist()[0]
 
 
 def _where(test: Any, y: np.ndarray) -> np.ndarray:
