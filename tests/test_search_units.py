@@ -97,6 +97,17 @@ def test_what_landmarks_say_is_checked_without_them():
     assert found.result_.objective == found.result_.history[found.best_index_].objective
 
 
+@pytest.mark.parametrize("seed", [1, 3, 4])
+def test_an_end_checked_without_landmarks_is_judged_like_any_other(seed):
+    rng = np.random.default_rng(seed)
+    X = rng.normal(size=(120, 2))
+    y = np.sin(2 * X[:, 0]) + X[:, 1] + 0.3 * rng.normal(size=120)
+    result = BilevelSearchCV(KernelSVR(loss="squared"), cv=3, low_rank=True, refit=False).fit(X, y).result_
+    assert result.status.value == "converged"
+    points = [str(record.params) for record in result.history]
+    assert len(points) - len(set(points)) <= 2  # the first and the last, with and without landmarks
+
+
 @pytest.mark.parametrize(("method", "options"), [("grid", {"points": 3}), ("random", {"n_iter": 4})])
 def test_landmarks_are_checked_for_a_criterion_without_gradient(method, options):
     rng = np.random.default_rng(0)

@@ -26,6 +26,8 @@ __all__ = ["Settings", "choose_method", "select"]
 
 LOW_RANK_BOUND = 0.01
 """Change of a decision by landmarks, in units of the target, above which a search goes on without them."""
+NEWTON_SIZE = 300
+"""Hyper-parameters up to which second derivatives are worth their cost."""
 SCAN_SIZE = 4
 """With at most this many hyper-parameters a scan of a few points chooses the start; with more, two starts run."""
 KERNEL_TOL = 1e-4
@@ -88,7 +90,9 @@ def select(
         facts |= {f"landmark_{name}": value for name, value in best.approximation.items()}
         facts["landmark_objective"] = best.objective
         points = [_first([*before, *outcomes], bilevel.space), np.array(best.theta)]
-        method = Halt(best.status, optimizer) if settings.low_rank is True else optimizer
+        follows = optimizer.needs_gradient and bilevel.criterion.differentiable
+        order = 0 if not follows else 2 if bilevel.space.size <= NEWTON_SIZE else 1
+        method = Halt(best.status, optimizer, order) if settings.low_rank is True else optimizer
         try:
             bilevel = program.without_landmarks()
         except MemoryLimitError as error:
@@ -197,7 +201,7 @@ def choose_method(settings: Settings, program: Program) -> Any:
     space, criterion = program.bilevel.space, program.bilevel.criterion
     if method == "auto":
         if criterion.differentiable:
-            method = "newton" if space.size <= 300 else "lbfgsb"
+            method = "newton" if space.size <= NEWTON_SIZE else "lbfgsb"
             first = program.bilevel.problems[0]
             if criterion.polyhedral and isinstance(first, PolyhedralProblem) and settings.mass <= BUNDLE_ROWS:
                 method = "bundle"

@@ -94,10 +94,12 @@ class Halt(Minimizer):
     """Evaluates its start and ends with a given status: a search that was cut short in a stage before it.
 
     ``method`` is the one which did not come to run: its name is shown, and what it does not admit is not returned.
+    ``order`` says which derivatives the end is judged by.
     """
 
     status: Status
     method: Minimizer
+    order: int = 0
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "name", self.method.name)
@@ -120,7 +122,7 @@ class Halt(Minimizer):
 
     def iterate(self, trace: Trace, theta: np.ndarray) -> Status:
         """Evaluate ``theta``."""
-        trace.evaluate(theta, note="start")
+        trace.evaluate(theta, order=self.order, note="start")
         return self.status
 
 
