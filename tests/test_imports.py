@@ -38,7 +38,7 @@ LAYERS = [
     {"models"},
     {"stages", "bounds"},
     {"program"},
-    {"selection"},
+    {"selection", "final_fit"},
     {"search"},
     {"tables", "datasets", "saving", "plotting", "report", "cli", "testing"},
 ]

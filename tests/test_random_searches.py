@@ -55,6 +55,23 @@ def test_referee_sees_a_wrong_criterion(monkeypatch, method, factor, kind):
     assert (verdict.outcome, verdict.kind) == ("failed", kind), verdict
 
 
+FAR = RIDGE.without(
+    machine="KernelRidge",
+    params={"kernel": "'rbf'", "alpha": "1e-5"},
+    data=("X = 1e6 + rng.normal(size=(n, d))", "y = X[:, 0] - 1e6 + rng.normal(size=n)"),
+    space={"alpha": "(0.9e-5, 1.1e-5)"},
+)
+
+
+def test_referee_wants_a_word_where_the_plain_machine_is_another(monkeypatch):
+    """Distances far from zero: the search is right near zero, the machine that is deployed is not, and that is said."""
+    verdict = judge(FAR)
+    assert verdict.outcome == "checked", verdict
+    assert verdict.left["objective"] == "scikit-learn's distances lose digits"
+    monkeypatch.setattr("foldwise.search.shortfall", lambda *given: "")
+    assert judge(FAR).kind == "deployed otherwise and silent"
+
+
 def test_referee_sees_bare_errors_and_late_refusals(monkeypatch):
     monkeypatch.setattr(Squared, "value", lambda self, z, y: {}["no"])
     assert judge(RIDGE).kind == "bare KeyError"

@@ -2,15 +2,28 @@
 
 from __future__ import annotations
 
+import warnings
+
 import numpy as np
 import pytest
 from sklearn.base import clone
 from sklearn.exceptions import NotFittedError
+from sklearn.kernel_ridge import KernelRidge
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
-from sklearn.svm import SVC
+from sklearn.svm import SVC, SVR
 
-from foldwise import RBF, BilevelSearchCV, KernelSVC, LinearSVC, LinearSVR, SemiparametricSVR
+from foldwise import (
+    RBF,
+    BilevelSearchCV,
+    KernelSVC,
+    Lin,
+    LinearSVC,
+    LinearSVR,
+    Log,
+    SemiparametricSVR,
+    final_fit,
+)
 from foldwise.result import Result
 
 rng = np.random.default_rng(1)
@@ -105,3 +118,63 @@ def test_the_values_without_a_final_fit_make_the_same_machine(estimator, y):
     model = clone(estimator).set_params(**search.refit_params_).fit(X, y)
     decide = "predict" if y is Y else "decision_function"
     np.testing.assert_allclose(getattr(model, decide)(X), getattr(fitted, decide)(X), rtol=1e-5, atol=1e-6)
+
+
+FAR = 1e6 + rng.uniform(size=(40, 3))
+CURVE = FAR[:, 0] * FAR[:, 1] - 1e12 + 0.01 * rng.normal(size=40)
+CURVE = (CURVE - CURVE.mean()) / CURVE.std()
+UNSOLVED = {
+    "distances lose digits far from zero": (SVR(C=1e3, gamma=1.0, epsilon=0.01), FAR, CURVE),
+    "also those of kernel ridge": (KernelRidge(kernel="rbf", alpha=1e-3, gamma=1.0), FAR, CURVE),
+    "two classes": (SVC(C=1e4, gamma=1.0), FAR, CURVE > 0),
+    "tol is larger than the target": (SVR(C=1e-6, epsilon=1e-8), X, 1e-6 * Y),
+    "kernels in single precision": (SVC(kernel="poly", gamma=1.0, coef0=1.0), 20 + 0.1 * X, LABELS),
+    "three classes": (SVC(C=1e4, gamma=1.0), FAR, np.digitize(CURVE, [-0.5, 0.5])),
+}
+
+
+@pytest.mark.parametrize("case", UNSOLVED)
+def test_a_final_machine_that_is_not_the_one_valued_is_said_to_be_so(case):
+    """The plain machine's error, refitted fold by fold, is not what the search reports: then it must say so."""
+    machine, rows, y = UNSOLVED[case]
+    tuned = "alpha" if isinstance(machine, KernelRidge) else "C"
+    near = {tuned: Log(0.99 * getattr(machine, tuned), 1.01 * getattr(machine, tuned))}
+    search = BilevelSearchCV(machine, near, cv=3, max_iter=1)
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        search.fit(rows, y)
+    words = str(caught[-1].message)
+    assert "the final fit by scikit-learn's" in words
+    assert "did not solve its training problem" in words
+    assert search.result_.warnings[-1] == words
+    scaled = BilevelSearchCV(make_pipeline(StandardScaler(), clone(machine).set_params(**{tuned: 1.0})), cv=3)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        scaled.fit(rows, y / np.std(y) if y.dtype.kind == "f" else y)
+
+
+@pytest.mark.parametrize(
+    "machine", [SVC(), SVC(class_weight="balanced", kernel="linear"), SVR(), SVR(kernel="linear")]
+)
+@pytest.mark.parametrize("weighted", [False, True])
+def test_a_final_machine_that_is_solved_is_met_with_silence(machine, weighted):
+    y = Y if isinstance(machine, SVR) else np.digitize(Y, [-0.5, 0.5])
+    w = np.where(np.arange(60) % 7, rng.uniform(0.5, 2.0, 60), 0.0) if weighted else None
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        search = BilevelSearchCV(machine, cv=3).fit(X, y, sample_weight=w)
+    assert not any("final fit" in words for words in search.result_.warnings)
+
+
+def test_a_final_fit_that_would_not_end_does(monkeypatch):
+    """LIBSVM's own limit of iterations holds where the user sets none; the parameter stays as it was."""
+    monkeypatch.setattr(final_fit, "LIMIT", 1000)
+    monkeypatch.setattr(final_fit, "PER_ROW", 1)
+    far = 100.0 * X
+    search = BilevelSearchCV(SVR(kernel="poly", gamma=1.0), {"epsilon": Lin(0, 1)}, cv=3, max_iter=1)
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        search.fit(far, Y)
+    assert any("Solver terminated early (max_iter=1000)" in str(one.message) for one in caught)
+    assert search.best_estimator_.max_iter == -1
+    assert search.best_estimator_.n_iter_ == 1000

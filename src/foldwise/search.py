@@ -55,6 +55,7 @@ from foldwise.estimators.encoding import (
     encode_groups,
     with_callbacks,
 )
+from foldwise.final_fit import MACHINES, limited, shortfall
 from foldwise.fit_time import fit_seconds
 from foldwise.losses import Loss, get_criterion
 from foldwise.models import Tunable, describe
@@ -663,12 +664,17 @@ class BilevelSearchCV(CallbackSupportMixin, MetaEstimatorMixin, BaseEstimator):
         with nullcontext() if task is None else task.propagate_callback_context(estimator):
             if task is not None:
                 task.call_on_fit_task_begin(estimator=self, X=X, y=y)
-            with config_context(enable_metadata_routing=False):
+            with config_context(enable_metadata_routing=False), limited(last, len(y)):
                 estimator.fit(X, y, **given)
         if task is not None:
             task.call_on_fit_task_end(estimator=self, X=X, y=y)
         self.best_estimator_ = estimator
         self.refit_time_ = time.perf_counter() - began
+        if isinstance(last, MACHINES):
+            seen = X if tunable.steps is None else estimator[:-1].transform(X)
+            if words := shortfall(last, seen, y, fit_params["sample_weight"]):
+                self.result_ = replace(self.result_, warnings=[*self.result_.warnings, words])
+                warnings.warn(words, ConvergenceWarning, stacklevel=3)
         if context is not None:
             context.call_on_fit_task_end(estimator=self, X=X, y=y)
 

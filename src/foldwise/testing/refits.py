@@ -72,6 +72,8 @@ class CrossValidation:
         kernel = getattr(self.last, "kernel", None)
         self.pairwise = kernel == "precomputed" or type(kernel).__name__ == "Precomputed"
         self.unsure = ""
+        self.centred = False
+        """Whether features are shifted to zero before the last step, which changes rounding alone in an RBF kernel."""
 
     def value(self, params: Mapping[str, Any], order: np.random.Generator | None = None) -> float:
         """``H`` at these parameters: the mean over folds; ``order`` shuffles the training rows."""
@@ -129,6 +131,9 @@ class CrossValidation:
                 steps = whole[:-1]
                 inner = steps.fit_transform(inner, y[train])
                 outer = steps.transform(outer)
+        if self.centred:
+            shift = np.mean(np.asarray(inner, float), axis=0)
+            inner, outer = np.asarray(inner, float) - shift, np.asarray(outer, float) - shift
         given = {name: value[train] for name, value in self.fit_params.items()}
         return _tightened(last).fit(inner, y[train], **given), outer
 
@@ -150,7 +155,9 @@ class CrossValidation:
             y = self.y[train]
             target = y.astype(float) if self.classes is None else np.where(y == self.classes[1], 1.0, -1.0)
             v = self._weight(train)
-            if isinstance(getattr(model, "class_weight", None), dict):
+            if name == "SVC":
+                v = v * model.class_weight_[np.searchsorted(model.classes_, y)]
+            elif isinstance(getattr(model, "class_weight", None), dict):
                 v = v * np.array([model.class_weight.get(label, 1.0) for label in y.tolist()])
             elif getattr(model, "class_weight", None) is not None:
                 return 0.0
@@ -218,10 +225,14 @@ def _gap(model: Any, X: np.ndarray, y: np.ndarray, v: np.ndarray) -> float:
     """Relative gap between the primal and the dual value of ``SVC`` (two classes) or ``SVR``."""
     K = X
     if model.kernel != "precomputed":
+        X = X - X.mean(axis=0) if model.kernel == "rbf" else X
         options = {"gamma": model._gamma, "degree": model.degree, "coef0": model.coef0}
         K = pairwise_kernels(X, metric=model.kernel, filter_params=True, **options)
     a = np.zeros(len(y))
-    a[model.support_] = model.dual_coef_[0]
+    taken = (
+        np.flatnonzero(v > 0) if np.any(v == 0) else np.arange(len(v))
+    )  # LIBSVM numbers rows without weight 0
+    a[taken[model.support_]] = model.dual_coef_[0]
     z = K @ a + model.intercept_[0]
     norm, cost = 0.5 * a @ K @ a, model.C * v
     if type(model).__name__ == "SVR":
