@@ -526,3 +526,19 @@ def test_a_training_problem_that_is_not_solved_is_named(method):
     assert max(result.kkt) > result.tolerances["kkt"]
     assert result.status.value == ("exhausted" if method == "grid" else "unsolved training problem")
     assert any("not solved" in text for text in result.warnings)
+
+
+def test_the_start_is_valued_by_the_objective_of_the_end():
+    """Where landmarks serve on the way alone, the error at the start is that of whole kernel matrices too."""
+    rng = np.random.default_rng(0)
+    X, y = rng.normal(size=(40, 5)), rng.normal(size=40)
+    search = BilevelSearchCV(KernelSVR(loss="squared"), {"C": Log(1e-2, 1e2)}, cv=3, low_rank=True).fit(X, y)
+    result = search.result_
+    assert abs(result.details["landmark_objective"] - result.objective) > 1e-6 * result.objective
+    start = clone(search.estimator).set_params(C=result.history[0].params["C"])
+    folds = [
+        np.mean((clone(start).fit(X[train], y[train]).predict(X[test]) - y[test]) ** 2)
+        for train, test in check_cv(3).split(X)
+    ]
+    assert result.objective_start == pytest.approx(np.mean(folds), rel=1e-6)
+    assert result.objective <= result.objective_start

@@ -57,10 +57,12 @@ def shortfall(machine: Any, X: Any, y: Any, weight: Any) -> str:
     X, y, weight
         What it was fitted to.
     """
+    y = np.ravel(np.asarray(y))
+    X = X if sp.issparse(X) or hasattr(X, "iloc") else np.asarray(X)
     n = len(y)
     rows = np.arange(0, n, max(1, -(-n // ROWS)))
     v = np.ones(n) if weight is None else np.broadcast_to(np.asarray(weight, float), n)
-    y, name = np.asarray(y), type(machine).__name__
+    name = type(machine).__name__
     if isinstance(machine, KernelRidge):
         spread = float(np.std(y))
         broken = _ridge(machine, X, y, v, rows)

@@ -664,7 +664,7 @@ class BilevelSearchCV(CallbackSupportMixin, MetaEstimatorMixin, BaseEstimator):
         with nullcontext() if task is None else task.propagate_callback_context(estimator):
             if task is not None:
                 task.call_on_fit_task_begin(estimator=self, X=X, y=y)
-            with config_context(enable_metadata_routing=False), limited(last, len(y)):
+            with config_context(enable_metadata_routing=False), limited(last, program.n_rows):
                 estimator.fit(X, y, **given)
         if task is not None:
             task.call_on_fit_task_end(estimator=self, X=X, y=y)

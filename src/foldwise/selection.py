@@ -13,7 +13,7 @@ from foldwise.bilevel import Bilevel, Evaluation
 from foldwise.checkpoint import Checkpoint
 from foldwise.design import is_wide
 from foldwise.optimizers import METHODS
-from foldwise.optimizers.base import Minimizer, run
+from foldwise.optimizers.base import Minimizer, plain_params, run
 from foldwise.optimizers.starts import has_boxes, several_penalties
 from foldwise.problems.assemble_kernel import KernelModel, MemoryLimitError
 from foldwise.problems.polyhedral import PolyhedralProblem
@@ -85,7 +85,7 @@ def select(
         outcomes = _run(optimizer, _kept(bilevel, None, ""), starts[:1], [], limits, ends, None)
     # 3. Where landmarks do not serve at the end, go on without them; where they were asked for, value the end without.
     best = min(outcomes, key=lambda result: result.objective)
-    facts, notes = dict(prelude.details), []
+    facts, notes, began = dict(prelude.details), [], None
     if best.approximation is not None and (settings.low_rank is True or _rough(best, bilevel)):
         facts |= {f"landmark_{name}": value for name, value in best.approximation.items()}
         facts["landmark_objective"] = best.objective
@@ -105,6 +105,7 @@ def select(
             ends.clear()
             kept = _kept(bilevel, journal, "exact")
             outcomes = _run(method, kept, points[1:], points[:1], limits, ends, settings.n_jobs)
+            began = _value_at(points[0], outcomes, bilevel.space)
     # 4. A search that ends above a constant has missed the valley: once more from where the model is nearly one.
     best = min(outcomes, key=lambda result: result.objective)
     level = program.constant_error(min(ends, key=lambda end: end.objective, default=None))
@@ -116,9 +117,17 @@ def select(
     result = merge(before, outcomes)
     return replace(
         result,
+        objective_start=result.objective_start if began is None else began,
         details={**result.details, **facts},
         warnings=[*result.warnings, *notes, *program.warnings()],
     )
+
+
+def _value_at(theta: np.ndarray, results: list[Result], space: Space) -> float:
+    """The objective that was found at a point; at the start of these runs where it was not evaluated."""
+    params = plain_params(space.params(theta))
+    found = [record.objective for result in results for record in result.history if record.params == params]
+    return found[0] if found else results[0].objective_start
 
 
 def _first(results: list[Result], space: Space) -> np.ndarray:
