@@ -362,6 +362,9 @@ def _look_around(search: Any, drawn: Any, limit: float, left: dict[str, str]) ->
     if space.size > 8 or search.result_.approximation is not None:
         left["converged"] = "too many hyper-parameters, or landmarks"
         return
+    if getattr(drawn.X, "dtype", None) == np.float32:
+        left["converged"] = "single precision in X"
+        return
     by_hand = CrossValidation(search, drawn.X, drawn.y, drawn.fit_params)
     by_hand.centred = _distances_of_sklearn(by_hand.last)
     n, here = len(drawn.y), search.result_.objective
