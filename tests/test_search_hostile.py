@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import re
+from contextlib import nullcontext
 
 import numpy as np
 import pytest
 import scipy.sparse as sp
+from sklearn.exceptions import ConvergenceWarning
 from sklearn.kernel_ridge import KernelRidge
 from sklearn.linear_model import LogisticRegression, Ridge
 from sklearn.model_selection import cross_val_score
@@ -144,7 +146,9 @@ def test_some_constant_columns_change_nothing(estimator, value):
     y = target(estimator)
     more = np.column_stack([X[:, 0], np.full(48, value), X[:, 1:], np.full(48, value)])
     plain = BilevelSearchCV(estimator, cv=3, max_iter=5).fit(X, y)
-    search = BilevelSearchCV(estimator, cv=3, max_iter=5).fit(more, y)
+    far = isinstance(estimator, SVR) and value == 1e8  # LIBSVM's distances lose their digits, and it is told
+    with pytest.warns(ConvergenceWarning, match="final fit by scikit-learn's SVR") if far else nullcontext():
+        search = BilevelSearchCV(estimator, cv=3, max_iter=5).fit(more, y)
     for low, high in zip(search.space_.lower, search.space_.upper, strict=True):
         assert np.isfinite([low, high]).all()
     if not isinstance(estimator, KernelSVC):

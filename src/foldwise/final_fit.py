@@ -137,11 +137,11 @@ def _ridge(machine: KernelRidge, X: Any, y: np.ndarray, v: np.ndarray, rows: np.
     if machine.kernel != "rbf":
         return 0.0
     Z = X.toarray() if sp.issparse(X) else np.asarray(X, float)
-    gamma = 1.0 / Z.shape[1] if machine.gamma is None else float(machine.gamma)
+    gamma = 1.0 / Z.shape[1] if machine.gamma is None else float(np.ravel(machine.gamma)[0])
     a = np.ravel(machine.dual_coef_)
     f = np.exp(-gamma * squared_distances(Z, Z[rows]).T) @ a
     share = np.where(v > 0, v, np.inf)[rows]
-    rest = np.where(v[rows] > 0, f + float(machine.alpha) * a[rows] / share - y[rows], 0.0)
+    rest = np.where(v[rows] > 0, f + float(np.ravel(machine.alpha)[0]) * a[rows] / share - y[rows], 0.0)
     own = np.ravel(machine.predict(_safe_indexing(X, rows))) - f
     return float(max(np.max(np.abs(rest), initial=0.0), np.max(np.abs(own), initial=0.0)))
 
