@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import gzip
 import json
 import os
@@ -456,3 +457,19 @@ def test_a_gzip_file_by_another_name(folder, tmp_path):
     path.write_bytes(gzip.compress((folder / "g.csv").read_bytes()))
     shown = CliRunner().invoke(cli.app, ["predict", str(folder / "m.skops"), str(path)])
     assert len(shown.stdout.split()) == 41
+
+
+@pytest.mark.parametrize("kind", [errno.ENOSPC, errno.EPIPE])
+def test_a_file_that_cannot_be_written_keeps_no_other_from_being_written(folder, tmp_path, monkeypatch, kind):
+    """Room may run out after the search: what finds room is kept."""
+    monkeypatch.chdir(tmp_path)
+
+    def full(path, content):
+        raise OSError(kind, os.strerror(kind))
+
+    monkeypatch.setattr("foldwise.cli.fitting.write_json", full)
+    files = ["--json", "r.json", "--report", "r.html", "--out", "m.skops"]
+    result = CliRunner().invoke(cli.app, fit(str(folder / "g.csv"), "--model", "linear", "--cv", "3", *files))
+    assert result.exit_code == (141 if kind == errno.EPIPE else 2), result.output
+    assert sorted(os.listdir()) == ["m.skops", "r.html"]
+    assert load_model("m.skops").estimator is not None

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import os
 
 import numpy as np
@@ -143,3 +144,20 @@ def test_folders_that_cannot_be_written(tmp_path):
         Journal.open(tmp_path / "j")
     with pytest.raises(JournalError, match="cannot open"):
         Journal.open(tmp_path)
+
+
+def test_a_full_disk_is_told_with_the_file_and_what_was_complete_stays(tmp_path, monkeypatch):
+    journal = Journal.create(tmp_path / "j", {})
+    journal.append({"n": 0}, {"a": np.arange(3.0)})
+
+    def full(descriptor):
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    with monkeypatch.context() as patch:
+        patch.setattr("foldwise.journal.os.fsync", full)
+        with pytest.raises(JournalError, match=r"cannot write .*j: No space left on device; make room"):
+            journal.append({"n": 1}, {"a": np.arange(3.0)})
+    journal.append({"n": 2}, {"a": np.arange(3.0)})
+    journal.close()
+    with contextlib.closing(Journal.open(tmp_path / "j")) as again:
+        assert [record.meta["n"] for record in again.records] == [0, 2]

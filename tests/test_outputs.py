@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import stat
 import subprocess
@@ -136,3 +137,17 @@ def test_one_file_by_many_names(tmp_path):
     check_outputs({"--out": tmp_path / "pipe", "--json": tmp_path / "pipe"})  # nothing is replaced there
     with pytest.raises(OutputError, match="one file"):
         check_outputs({"--json": "-", "--report": "-"})
+
+
+def test_a_full_disk_is_told_with_the_file_and_leaves_what_was_there(tmp_path, monkeypatch):
+    path = tmp_path / "a"
+    path.write_text("old")
+
+    def full(descriptor):
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    monkeypatch.setattr("foldwise.outputs.os.fsync", full)
+    with pytest.raises(OutputError, match=r"cannot write .*a: No space left on device\. Make room"):
+        write(path)
+    assert path.read_text() == "old"
+    assert os.listdir(tmp_path) == ["a"]

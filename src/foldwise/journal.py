@@ -123,10 +123,17 @@ class Journal:
         """Add a record; when this returns it is on the disk and counts."""
         frame = _frame(dict(meta), arrays)
         with self._lock:
-            _write_at(self._file, frame, self._end)
-            os.fsync(self._file.fileno())
-            self._count, self._end = self._count + 1, self._end + len(frame)
-            _write_at(self._file, _slot(self._count, self._end), SLOTS[(self._count - 1) % 2])
+            try:
+                _write_at(self._file, frame, self._end)
+                os.fsync(self._file.fileno())
+                count, end = self._count + 1, self._end + len(frame)
+                _write_at(self._file, _slot(count, end), SLOTS[(count - 1) % 2])
+            except OSError as error:
+                raise JournalError(
+                    f"cannot write {self.path}: {error.strerror}",
+                    "make room there and resume from it: what was complete before is kept",
+                ) from error
+            self._count, self._end = count, end
 
     def arrays(self, record: Stored) -> dict[str, np.ndarray]:
         """The arrays of a record."""

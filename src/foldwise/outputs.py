@@ -56,7 +56,24 @@ def writing(path: str | Path, mode: str = "w") -> Iterator[IO[Any]]:
     ...     os.listdir(folder), (Path(folder) / "a.txt").read_text()
     (['a.txt'], 'one')
     """
-    path = Path(path)
+    try:
+        with _placed(Path(path), mode) as file:
+            yield file
+    except OSError as error:
+        if error.errno not in FULL:
+            raise
+        raise OutputError(
+            f"cannot write {path}: {error.strerror}.", "make room there, or choose another place."
+        ) from error
+
+
+FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
+"""There is no room for what is written."""
+
+
+@contextlib.contextmanager
+def _placed(path: Path, mode: str) -> Iterator[IO[Any]]:
+    """What :func:`writing` does, with the bare errors of a disk that is full."""
     kind = check_writable(path)
     if kind == "stream":
         with _open(_descriptor(path), mode) as file:

@@ -175,20 +175,35 @@ def fit(
         if not quiet and "-" not in (str(json_out), str(report)):
             print_summary(summary, fitted.search if verbose else None)
         facts = _facts(rows, fitted, summary, data) if report is not None or json_out is not None else None
+        unwritten: list[Exception] = []
         if json_out is not None:
             content = {"schema": SCHEMA, "data": str(data), "target": target, "seed": seed, **summary}
-            write_json(json_out, {**content, "result": _result(fitted), "report": facts})
+            with _going_on(unwritten):
+                write_json(json_out, {**content, "result": _result(fitted), "report": facts})
         if report is not None:
             from foldwise.report import render
 
             assert facts is not None
-            write_text(report, render(facts))
-            say(f"report written to {report}", quiet)
+            with _going_on(unwritten):
+                write_text(report, render(facts))
+                say(f"report written to {report}", quiet)
         if out is not None and fitted.complete:
-            _save(out, rows, fitted, summary, target)
-            say(f"model saved to {out}", quiet)
+            with _going_on(unwritten):
+                _save(out, rows, fitted, summary, target)
+                say(f"model saved to {out}", quiet)
+        if unwritten:
+            raise unwritten[0]
         if not fitted.complete:
             raise InterruptedFit(fitted, out)
+
+
+@contextmanager
+def _going_on(unwritten: list[Exception]) -> Iterator[None]:
+    """A file that cannot be written (a full disk, a reader that has gone) keeps no other from being written."""
+    try:
+        yield
+    except (OSError, ValueError) as error:
+        unwritten.append(error)
 
 
 class InterruptedFit(KeyboardInterrupt):
