@@ -338,3 +338,12 @@ def test_the_value_that_is_no_number_is_shown(model):
     y = np.array(["1.5", "2", "many", "3", "4", "5"], dtype=object)
     with pytest.raises(ValueError, match="no numbers, such as 'many'"):
         model.fit(np.arange(12.0).reshape(6, 2), y)
+
+
+@pytest.mark.parametrize("unit", [1e306, 1e160, 1e76, 1e-77, 1e-170, 1e-310])
+@pytest.mark.parametrize(
+    "machine", [LinearSVR(), LinearSVR("huber"), KernelSVR(), SemiparametricSVR(), Ridge()]
+)
+def test_targets_whose_squares_cannot_be_held_are_refused(machine, unit):
+    with pytest.raises(ValueError, match=r"the target y has values up to .* Give it in another unit"):
+        BilevelSearchCV(machine).fit(X, unit * Y)

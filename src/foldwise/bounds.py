@@ -19,7 +19,7 @@ from foldwise.problems.parameters import BOX
 from foldwise.space import PER, Dimension, as_dimension
 from foldwise.splits import Splits
 
-__all__ = ["check_varies", "dimensions_of", "read_space", "training_mass"]
+__all__ = ["check_size", "check_varies", "dimensions_of", "read_space", "training_mass"]
 
 
 def read_space(tunable: Tunable, user: Any) -> dict[str, Any]:
@@ -129,6 +129,20 @@ def check_varies(X: Any) -> None:
 
 LARGEST = 1e150
 """Features of this size and beyond are refused, and those that vary by less than its inverse."""
+
+
+def check_size(Y: np.ndarray) -> None:
+    """Refuse targets whose squared errors, or the squares of their gradients, cannot be held."""
+    size, half = float(np.abs(Y).max()), float(np.ptp(Y / 2.0))
+    if size >= WIDEST or 0.0 < half <= 0.5 / WIDEST:
+        raise ValueError(
+            f"the target y has values up to {size:.3g} and varies by {2.0 * half:.3g}: its squared errors overflow or "
+            f"vanish; values must stay below {WIDEST:g} and vary by more than {1.0 / WIDEST:g}. Give it in another unit"
+        )
+
+
+WIDEST = 1e75
+"""Targets of this size and beyond, or that vary by less than its reciprocal, are refused."""
 
 
 def training_mass(rows: Rows, splits: Splits) -> float:

@@ -15,7 +15,7 @@ from sklearn.utils.validation import check_array
 
 from foldwise.basis import framed
 from foldwise.bilevel import Bilevel, Evaluation
-from foldwise.bounds import check_varies, dimensions_of, read_space
+from foldwise.bounds import check_size, check_varies, dimensions_of, read_space
 from foldwise.estimators.kernel import kernel_solver
 from foldwise.estimators.linear import linear_solver
 from foldwise.losses import EpsilonInsensitive, Hinge, Loss, QuarticHinge, SmoothedEpsilonInsensitive
@@ -230,6 +230,8 @@ def build_program(
         X = dense_rows(X, probe.memory_limit)
     first = X if folds is None else folds[0][0]
     check_varies(first)
+    if probe.loss.task == "regression":
+        check_size(rows.Y)
     d = first.shape[1]
     model = build(d) if d != _width(X) else probe
     if isinstance(model, SemiparametricModel):
