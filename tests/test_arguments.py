@@ -137,6 +137,7 @@ REFUSED = {
         "columns": ["ab", 3, [[0]], [[0], [9]], [[0], []], [[0], ["a"]], [[0], [1.5]], [[0], 1.5]],
     },
     losses.SquaredEpsilonInsensitive: {"epsilon": [*NOT_NEGATIVE, [], ["a"]]},
+    losses.SmoothedEpsilonInsensitive: {"epsilon": [*NOT_NEGATIVE, [], ["a"]], "band": POSITIVE},
     losses.EpsilonInsensitive: {"epsilon": [*NOT_NEGATIVE, [], ["a"]]},
     losses.Huber: {"delta": POSITIVE},
     losses.Logistic: {"s": POSITIVE},
@@ -146,7 +147,7 @@ REFUSED = {
     Log: DIMENSION,
     Lin: DIMENSION,
     BasisFunctions: {"functions": [None, "x0", 3, print, [None], ["nothing"], [9], [1.5]]},
-    optimizers.TrustRegionNewton: {**TOL, **STEPS, "hessian": NAME, "radius": POSITIVE},
+    optimizers.TrustRegionNewton: {**TOL, **STEPS, "hessian": NAME, "radius": POSITIVE, "polls": COUNT},
     optimizers.LBfgsB: {**TOL, **STEPS, "memory": FROM_ONE},
     optimizers.Bfgs: {"tol1": NOT_NEGATIVE, "tol2": NOT_NEGATIVE, "rule": NAME, **STEPS},
     optimizers.Rprop: {

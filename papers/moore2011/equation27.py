@@ -27,7 +27,9 @@ __all__ = ["run"]
 
 
 class AsPrinted(Bfgs):
-    """ImpGrad with the epsilon block of (27) as printed."""
+    """ImpGrad with the epsilon block of (27) as printed; where that misleads it, nothing comes to its rescue."""
+
+    restarts = False
 
     def iterate(self, trace: Trace, theta: np.ndarray) -> Status:
         """Run from ``theta`` with the derivative in epsilon turned round."""

@@ -68,6 +68,7 @@ def search(split: Split, loss: Loss, method: str, options: dict[str, Any]) -> Re
     X = np.vstack([split.train[0], split.validation[0]])
     y = np.concatenate([split.train[1], split.validation[1]])
     rows = np.arange(len(y))
+    start = {} if method == "grid" else {"start": {"lam": C_START}}
     found = BilevelSearchCV(
         LinearSVC(loss=loss),
         {"lam": Lin(*C_RANGE)},
@@ -75,7 +76,7 @@ def search(split: Split, loss: Loss, method: str, options: dict[str, Any]) -> Re
         criterion="squared",
         cv=[(rows[:N_TRAIN], rows[N_TRAIN:])],
         refit=False,
-        method_options={"start": {"lam": C_START}, **options},
+        method_options={**start, **options},
     ).fit(X, y)
     return found.result_
 

@@ -83,7 +83,7 @@ def shown(value: Any, limit: int = 100) -> str:
     """A value as an error shows it: on one line, and not too long.
 
     >>> shown(3.0), shown(list(range(100)), 12)
-    ('3.0', '[0, 1, 2, 3 ...')
+    ('3.0', '[0, 1, 2, 3,...')
     """
     try:
         text = " ".join(repr(value).split())
