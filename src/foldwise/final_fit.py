@@ -58,7 +58,7 @@ def shortfall(machine: Any, X: Any, y: Any, weight: Any) -> str:
         What it was fitted to.
     """
     y = np.ravel(np.asarray(y))
-    X = X if sp.issparse(X) or hasattr(X, "iloc") else np.asarray(X)
+    X = X.tocsr() if sp.issparse(X) else X if hasattr(X, "iloc") else np.asarray(X)
     n = len(y)
     rows = np.arange(0, n, max(1, -(-n // ROWS)))
     v = np.ones(n) if weight is None else np.broadcast_to(np.asarray(weight, float), n)

@@ -132,8 +132,13 @@ class CrossValidation:
                 inner = steps.fit_transform(inner, y[train])
                 outer = steps.transform(outer)
         if self.centred:
-            shift = np.mean(np.asarray(inner, float), axis=0)
-            inner, outer = np.asarray(inner, float) - shift, np.asarray(outer, float) - shift
+            inner, outer = np.asarray(inner, float), np.asarray(outer, float)
+            if (
+                getattr(last, "gamma", None) == "scale"
+            ):  # by the variance of all entries, before they are centred
+                last.set_params(gamma=1.0 / (inner.shape[1] * (inner.var() or 1.0)))
+            shift = inner.mean(axis=0)
+            inner, outer = inner - shift, outer - shift
         given = {name: value[train] for name, value in self.fit_params.items()}
         return _tightened(last).fit(inner, y[train], **given), outer
 
