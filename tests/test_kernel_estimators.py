@@ -19,6 +19,7 @@ from sklearn.utils.estimator_checks import parametrize_with_checks
 
 from foldwise import (
     RBF,
+    AdditiveChi2,
     ExpChi2,
     KernelSVC,
     KernelSVR,
@@ -389,3 +390,14 @@ def test_a_kernel_given_to_the_estimator_is_not_changed():
     model = clone(KernelSVR(kernel)).fit(X, y)
     assert repr(kernel) == before
     assert repr(model.kernel) == before
+
+
+@pytest.mark.parametrize("kernel", [RBF(), AdditiveChi2(), ExpChi2(), Polynomial(2)], ids=str)
+def test_rows_that_must_not_be_written_to(kernel):
+    rng = np.random.default_rng(0)
+    X = rng.uniform(size=(20, 3))
+    y, wanted = X.sum(axis=1), X.copy()
+    plain = KernelSVR(kernel, loss="squared").fit(X, y).predict(X)
+    X.setflags(write=False)
+    np.testing.assert_array_equal(KernelSVR(kernel, loss="squared").fit(X, y).predict(X), plain)
+    np.testing.assert_array_equal(X, wanted)

@@ -479,6 +479,12 @@ def _check_histograms(X: Array) -> None:
         )
 
 
+def _chi2(X: np.ndarray, Z: np.ndarray | None = None) -> np.ndarray:
+    """Minus the chi-squared distances of rows; scikit-learn's routine takes no array that must not be written to."""
+    first, second = (A if A is None else np.require(A, requirements="W") for A in (X, Z))
+    return additive_chi2_kernel(first, second)
+
+
 class ExpChi2(Kernel):
     """``k(x, z) = exp(-gamma sum_d (x_d - z_d)^2 / (x_d + z_d))`` for histograms (thesis 6.1)."""
 
@@ -491,7 +497,7 @@ class ExpChi2(Kernel):
     def typical(self, X):
         sample = X[:: max(1, len(X) // 200)]
         _check_histograms(sample)
-        return {"gamma": 1.0 / max(float(-additive_chi2_kernel(sample).mean()), 1e-12)}
+        return {"gamma": 1.0 / max(float(-_chi2(sample).mean()), 1e-12)}
 
     def parameters(self, d):
         self.check()
@@ -499,16 +505,16 @@ class ExpChi2(Kernel):
 
     def pairs(self, X, U=None):
         _check_histograms(X)
-        return DistancePairs(-additive_chi2_kernel(X, U))
+        return DistancePairs(-_chi2(X, U))
 
     def single_pairs(self, X):
         """Pairs of the rows of ``X`` with distances in single precision; formed in blocks of rows."""
         _check_histograms(X)
-        return DistancePairs(_single(lambda A, B: -additive_chi2_kernel(A, B), X))
+        return DistancePairs(_single(lambda A, B: -_chi2(A, B), X))
 
     def __call__(self, X, Z):
         _check_histograms(X)
-        return np.exp(float(self.gamma) * additive_chi2_kernel(X, Z))
+        return np.exp(float(self.gamma) * _chi2(X, Z))
 
     def diagonal(self, X):
         return np.ones(len(X))
@@ -523,7 +529,7 @@ class AdditiveChi2(Kernel):
     def __call__(self, X, Z):
         _check_histograms(X)
         # 4 x z / (x + z) = (x + z) - (x - z)^2 / (x + z)
-        return 0.5 * (X.sum(axis=1)[:, None] + Z.sum(axis=1)[None, :] + additive_chi2_kernel(X, Z))
+        return 0.5 * (X.sum(axis=1)[:, None] + Z.sum(axis=1)[None, :] + _chi2(X, Z))
 
     def diagonal(self, X):
         return X.sum(axis=1)

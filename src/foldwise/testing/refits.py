@@ -136,7 +136,7 @@ class CrossValidation:
             if (
                 getattr(last, "gamma", None) == "scale"
             ):  # by the variance of all entries, before they are centred
-                last.set_params(gamma=1.0 / (inner.shape[1] * (inner.var() or 1.0)))
+                last.set_params(gamma=1.0 / (inner.shape[1] * inner.var()) if inner.var() else 1.0)
             shift = inner.mean(axis=0)
             inner, outer = inner - shift, outer - shift
         given = {name: value[train] for name, value in self.fit_params.items()}
