@@ -14,7 +14,7 @@ import numpy as np
 from foldwise.arguments import Table, check_arguments
 from foldwise.bilevel import Bilevel, Evaluation
 from foldwise.deadline import OutOfTime, until
-from foldwise.optimizers.quadratic import promised_decrease
+from foldwise.optimizers.quadratic import REACH, natural_units, promised_decrease
 from foldwise.result import KINKED_TOL, KKT_TOL, MESSAGES, SMOOTH_TOL, Record, Result, Status, judged
 from foldwise.space import Space
 
@@ -34,6 +34,7 @@ class Optimizer(Protocol):
 
     name: str
     needs_gradient: ClassVar[bool]
+    looks_around: ClassVar[bool]
 
     def feasible(self, space: Space, theta: np.ndarray) -> np.ndarray:
         """The point near ``theta`` that the method may start from."""
@@ -71,7 +72,8 @@ class Trace:
     of them ``best`` is None.
 
     What a method knows beyond its evaluations it writes into ``details``, as plain values; the result carries them. A
-    method that sees further than the gradient at a point (kinks around it) says with :meth:`vouch` what is left there.
+    method that sees further than the gradient at a point (kinks around it) says with :meth:`vouch` what is left there;
+    what was seen to be left, by evaluations around it, goes before that: :meth:`look_around`.
 
     Parameters
     ----------
@@ -106,6 +108,7 @@ class Trace:
         self._best_record: Record | None = None
         self.details: dict[str, Any] = {}
         self._vouched: tuple[Evaluation, float] | None = None
+        self._seen: tuple[Evaluation, float] | None = None
         self.began = time.perf_counter() if began is None else began
         self.steps_before = bilevel.n_inner_steps
 
@@ -154,7 +157,7 @@ class Trace:
         with self._within(True):
             self.bilevel.differentiate(evaluation, order, exact)
         if evaluation is self.best and self._best_record is not None:
-            self._best_record.gradient_norm = float(np.linalg.norm(self.bilevel.projected(evaluation)))
+            self._best_record.gradient_norm = self.bilevel.gradient_norm(evaluation)
         return evaluation
 
     def record(self, evaluation: Evaluation, note: str = "") -> None:
@@ -167,7 +170,7 @@ class Trace:
             self.best = evaluation
         norm = None
         if evaluation.gradient is not None:
-            norm = float(np.linalg.norm(self.bilevel.projected(evaluation)))
+            norm = self.bilevel.gradient_norm(evaluation)
         record = Record(
             start=self.start,
             evaluation=len(self.history),
@@ -192,15 +195,55 @@ class Trace:
         """Say that, kinks around it included, a point promises this share of the objective within a tenth of a unit."""
         self._vouched = evaluation, promised
 
-    def promised(self) -> float | None:
-        """What the best point promises: what a method vouches for if it is that point, else by its derivatives."""
+    def look_around(self) -> float:
+        """Evaluate small steps along every entry of the best point; the largest share of its objective that one gains.
+
+        Derivatives say what a step gains while no row changes its kind. Of few rows each counts for much, and at a
+        kink, or where a slope changes within a step, they promise too little.
+        """
+        here, unit = self.best, natural_units(self.space)
+        assert here is not None
+        for i in range(self.space.size):
+            for reach in LOOKS:
+                for step in (-reach, reach):
+                    theta = here.theta.copy()
+                    theta[i] += step * unit[i]
+                    theta = self.space.clip(theta)
+                    if theta[i] != here.theta[i]:
+                        self.evaluate(theta, warm=here, note="look")
         assert self.best is not None
-        own = promised_decrease(self.bilevel, self.best)
-        if self._vouched is None:
-            return own
-        point, promised = self._vouched
-        same = point is self.best or np.array_equal(point.theta, self.best.theta)
-        return promised if same and (own is None or promised < own) else own
+        gain = (here.objective - self.best.objective) / max(abs(here.objective), np.finfo(float).tiny)
+        self._seen = here, gain
+        return gain
+
+    def promised(self) -> float | None:
+        """The share of the objective that a small step from the best point may gain.
+
+        By its derivatives, or less where a method vouches for that; but not less than what evaluations around showed.
+        """
+        assert self.best is not None
+        promised = promised_decrease(self.bilevel, self.best)
+        vouched, seen = self._known(self._vouched), self._known(self._seen)
+        if vouched is not None and (promised is None or vouched < promised):
+            promised = vouched
+        if seen is not None and promised is not None:
+            promised = max(promised, seen)
+        return promised
+
+    def _known(self, said: tuple[Evaluation, float] | None) -> float | None:
+        """What was said of the best point."""
+        if said is None or self.best is None:
+            return None
+        point, share = said
+        return share if point is self.best or np.array_equal(point.theta, self.best.theta) else None
+
+
+LOOKS = (0.2 * REACH, REACH)
+"""Steps of a look around, in natural units: the one by which a promised decrease is defined, and a smaller one."""
+LOOK_ROWS, LOOK_SIZE = 300, 8
+"""A point is looked around for up to this many rows and hyper-parameters; of more rows, each counts for little."""
+ROUNDS, RESTARTS = 10, 2
+"""How often a better point around the end is gone on from, and how often by the method itself."""
 
 
 REMEDY = "scale the features (StandardScaler), narrow the bounds, or start elsewhere (method_options={'start': ...})"
@@ -218,6 +261,7 @@ def run(
     began: float | None = None,
     candidates: Sequence[np.ndarray] = (),
     may_abandon: bool = False,
+    look: bool = True,
 ) -> Result:
     """Run a method within its limits. The point returned is the best admissible one evaluated, certified from the rows.
 
@@ -227,6 +271,9 @@ def run(
 
     An evaluation that is under way at the deadline is abandoned, but the first is completed: without it there is
     nothing to return. With ``may_abandon`` that one is abandoned too, and :class:`StopSearch` passes through.
+
+    With ``look`` an end that a method calls a minimum is looked around where rows are few, and gone on from where that
+    shows a better point.
     """
     optimizer.check(bilevel)
     admits = partial(optimizer.admits, bilevel.space)
@@ -237,6 +284,8 @@ def run(
             if len(candidates):
                 theta0 = _scan(trace, [theta0, *(optimizer.feasible(bilevel.space, c) for c in candidates)])
             status = optimizer.iterate(trace, theta0)
+            if look and _worth_a_look(optimizer, trace):
+                status = _settled(optimizer, trace, status)
         else:  # nothing to move
             trace.evaluate(theta0, note="start")
             status = Status.EXHAUSTED
@@ -271,6 +320,27 @@ def _scan(trace: Trace, candidates: list[np.ndarray]) -> np.ndarray:
     for theta in candidates:
         warm = trace.evaluate(theta, warm=warm, note="scan")
     return candidates[0] if trace.best is None else trace.best.theta
+
+
+def _worth_a_look(optimizer: Optimizer, trace: Trace) -> bool:
+    """Whether evaluations around the end cost little and can tell something."""
+    bilevel = trace.bilevel
+    rows = max(problem.Y.shape[-1] for problem in bilevel.problems)
+    small = rows <= LOOK_ROWS and bilevel.space.size <= LOOK_SIZE
+    return small and optimizer.needs_gradient and optimizer.looks_around and bilevel.criterion.differentiable
+
+
+def _settled(optimizer: Optimizer, trace: Trace, status: Status) -> Status:
+    """Look around the end of a method, and go on from a better point while there is one."""
+    limit = largest_promise(optimizer, trace.bilevel)
+    for k in range(ROUNDS):
+        if status not in (Status.CONVERGED, Status.STALLED) or trace.best is None:
+            break
+        if trace.look_around() <= limit:
+            break
+        if k < RESTARTS:
+            status = optimizer.iterate(trace, trace.best.theta)
+    return status
 
 
 def largest_promise(optimizer: Optimizer, bilevel: Bilevel) -> float:
@@ -331,6 +401,7 @@ class Minimizer:
     plays_stages : whether cheaper searches come first that value a similar machine (a smoothed hinge, few rows)
     tol_by_model : whether its ``tol`` is a relative accuracy of the objective, with a default for every kind of model
     restarts : whether a search may run it from several points
+    looks_around : whether, on few rows, an end that it calls a minimum is looked around and gone on from
     shrinks : whether its objective may have the penalty on the spread of per-feature widths
     limits : the method's own field for each limit of a search, such as ``tol`` and ``max_iter``
     messages : a method's own words for endings that the usual ones do not fit
@@ -345,6 +416,7 @@ class Minimizer:
     plays_stages: ClassVar[bool] = False
     tol_by_model: ClassVar[bool] = False
     restarts: ClassVar[bool] = True
+    looks_around: ClassVar[bool] = True
     shrinks: ClassVar[bool] = True
     limits: ClassVar[Mapping[str, str]] = {"tol": "tol", "max_iter": "max_iter"}
     messages: ClassVar[Mapping[Status, str]] = {}

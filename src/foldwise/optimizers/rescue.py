@@ -16,7 +16,7 @@ from foldwise.result import Status
 
 __all__ = ["Rescued"]
 
-INHERITED = ("plays_stages", "uses_start", "finds_own_start", "restarts", "shrinks")
+INHERITED = ("plays_stages", "uses_start", "finds_own_start", "restarts", "looks_around", "shrinks")
 """What the method is, its rescue is."""
 
 
