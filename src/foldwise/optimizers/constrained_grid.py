@@ -11,7 +11,7 @@ import numpy as np
 from foldwise.arguments import Table, instance, integer
 from foldwise.bilevel import Bilevel, Evaluation
 from foldwise.optimizers.base import Minimizer, Trace
-from foldwise.optimizers.plans import VALUES, Grid, snake
+from foldwise.optimizers.plans import VALUES, Grid, check_plan, snake
 from foldwise.result import Status
 from foldwise.space import Block, Space
 
@@ -33,7 +33,7 @@ class ConstrainedGrid(Minimizer):
     ----------
     max_features : int
         Boxes left for the third stage.
-    points, values
+    points, values, max_points
         The grid of the first stage, as in :class:`Grid`.
     box : str
         Name of the hyper-parameter with one bound per feature.
@@ -55,12 +55,14 @@ class ConstrainedGrid(Minimizer):
     max_features: int = 10
     points: int = 7
     values: Mapping[str, Sequence[float]] = field(default_factory=dict)
+    max_points: int = 10_000
     box: str = "box"
 
     _arguments: ClassVar[Table] = {
         "max_features": replace(integer(1, 20), do="2^max_features points are evaluated"),
         "points": integer(),
         "values": VALUES,
+        "max_points": integer(),
         "box": instance(str, "the name of a hyper-parameter"),
     }
     name = "constrained_grid"
@@ -75,9 +77,10 @@ class ConstrainedGrid(Minimizer):
         return boxes is None or int(np.sum(theta[boxes] > space.lower[boxes])) <= self.max_features
 
     def check(self, bilevel: Bilevel) -> None:
-        """Refuse a space without boxes."""
+        """Refuse a space without boxes, and a first stage that is too large."""
         super().check(bilevel)
-        self._block(bilevel.space)
+        block = self._block(bilevel.space)
+        check_plan(self._first_axes(bilevel.space, bilevel.space.slices[block.name]), self.max_points)
 
     def iterate(self, trace: Trace, theta: np.ndarray) -> Status:
         """Run the three stages; ``theta`` is not used."""
@@ -105,13 +108,17 @@ class ConstrainedGrid(Minimizer):
 
     def _others(self, trace: Trace, boxes: slice) -> Evaluation:
         """Stage 1: the best point of a grid with open boxes."""
-        axes = Grid(self.points, self.values).axes(trace.space)
-        for i in range(boxes.start, boxes.stop):
-            axes[i] = trace.space.upper[i : i + 1]
         seen: list[Evaluation] = []
-        for point in snake(axes):
+        for point in snake(self._first_axes(trace.space, boxes)):
             seen.append(trace.evaluate(np.array(point), warm=seen[-1] if seen else None, note="open boxes"))
         return min(seen, key=lambda evaluation: evaluation.objective)
+
+    def _first_axes(self, space: Space, boxes: slice) -> list[np.ndarray]:
+        """The values of stage 1: those of the grid, and every box open."""
+        axes = Grid(self.points, self.values).axes(space)
+        for i in range(boxes.start, boxes.stop):
+            axes[i] = space.upper[i : i + 1]
+        return axes
 
     def _eliminate(self, trace: Trace, block: Block, here: Evaluation) -> tuple[np.ndarray, Evaluation]:
         """Stage 2: entries of the boxes that stay open, and the point with the others shut."""

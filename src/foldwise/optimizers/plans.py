@@ -9,10 +9,11 @@ from typing import Any, ClassVar
 import numpy as np
 
 from foldwise.arguments import NONE, Rule, Table, instance, integer, numbers
+from foldwise.bilevel import Bilevel
 from foldwise.optimizers.base import Minimizer, Trace
 from foldwise.result import Status
 
-__all__ = ["VALUES", "Grid", "Random", "snake"]
+__all__ = ["VALUES", "Grid", "Random", "check_plan", "snake"]
 
 VALUES = Rule(
     "a dict from parameter name to a list of numbers",
@@ -36,7 +37,7 @@ class Grid(Minimizer):
 
     points: int = 7
     values: Mapping[str, Sequence[float]] = field(default_factory=dict)
-    max_points: int = 100_000
+    max_points: int = 10_000
 
     _arguments: ClassVar[Table] = {"points": integer(), "values": VALUES, "max_points": integer()}
     name = "grid"
@@ -68,19 +69,28 @@ class Grid(Minimizer):
                     out.append(np.unique(np.linspace(space.lower[i], space.upper[i], self.points)))
         return out
 
+    def check(self, bilevel: Bilevel) -> None:
+        """Refuse a plan that is too large."""
+        super().check(bilevel)
+        check_plan(self.axes(bilevel.space), self.max_points)
+
     def iterate(self, trace: Trace, theta: np.ndarray) -> Status:
         """Evaluate the whole plan; ``theta`` is not used."""
-        axes = self.axes(trace.space)
-        total = float(np.prod([float(len(axis)) for axis in axes]))
-        if total > self.max_points:
-            raise ValueError(
-                f"this grid has {total:.3g} points, more than max_points={self.max_points}; "
-                "use fewer values, or a method that follows gradients (newton, lbfgsb)"
-            )
         warm = None
-        for point in snake(axes):
+        for point in snake(self.axes(trace.space)):
             warm = trace.evaluate(np.array(point), warm=warm)
         return Status.EXHAUSTED
+
+
+def check_plan(axes: list[np.ndarray], max_points: int) -> None:
+    """Refuse axes whose product has more points than that."""
+    total = float(np.prod([float(len(axis)) for axis in axes]))
+    if total > max_points:
+        raise ValueError(
+            f"this grid has {total:.3g} points ({len(axes)} hyper-parameters), more than max_points={max_points}; use "
+            "fewer points or values, a method that follows gradients (newton, lbfgsb), or "
+            "method_options={'max_points': ...} to evaluate them all the same"
+        )
 
 
 def snake(axes: list[np.ndarray]):

@@ -566,11 +566,13 @@ def draw_options(dice: Dice, plan: Plan, method: str, space: Any, prefix: str) -
         out["criterion_weight"] = dice.one(["'balanced'", "None", "dict(zip(np.unique(y), [2.0, 1.0]))"])
     tuned = 3 if space is None else len(space)
     if method == "grid":
-        out["method_options"] = str({"points": dice.one([2, 3, 4] if tuned > 2 else [3, 5])})
+        out["method_options"] = str(
+            {"points": dice.one([2, 3, 4] if tuned > 2 else [3, 5]), "max_points": 800}
+        )
     elif method == "random":
         out["method_options"] = str({"n_iter": dice.one([1, 5, 12])})
     elif method == "constrained_grid":
-        out["method_options"] = str({"points": 3, "max_features": dice.one([1, 3])})
+        out["method_options"] = str({"points": 3, "max_features": dice.one([1, 3]), "max_points": 800})
     elif method in ("mpec", "slams") and isinstance(space, dict) and "box" in space and dice.chance(0.4):
         out["method_options"] = str({"n_max": dice.one([1, 2])})
     elif method == "pbp" and isinstance(space, dict) and set(space) == {"C", "epsilon"} and dice.chance(0.3):
