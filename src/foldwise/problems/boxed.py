@@ -19,6 +19,7 @@ from typing import Any
 
 import numpy as np
 from scipy.linalg.lapack import dpotrs
+from scipy.optimize import brentq
 
 from foldwise.problems.cholesky import cholesky
 from foldwise.problems.linear import LinearProblem
@@ -129,7 +130,36 @@ class BoxedProblem(LinearProblem):
         out[:, columns, columns] += self.near(self.parameters(theta))
         return out
 
-    def boxed_point(self, theta: np.ndarray, W: np.ndarray, converged: np.ndarray, steps: int) -> BoxedPoint:
+    def weights_of(self, alpha: np.ndarray, m: int, par: Canonical) -> np.ndarray:
+        """The same, with the pull to the reference and within the bounds: each weight has a minimum of its own."""
+        d, near = self.design.n_features, self.near(par)[m]
+        pull = self.design.pull(alpha[None])[:, :d] + (near * self.reference[0])[:d]
+        lower, upper = (bound[m, :d] for bound in self.bounds(par))
+        w = np.clip(pull / (self.diagonal(par)[m] + near)[:d], lower, upper)
+        return np.pad(w, ((0, 0), (0, 1)))
+
+    def way_of_intercept(self, w: np.ndarray, m: int, par: Canonical) -> float:
+        """How far the intercept of a task is from where the loss, as a function of it alone, is lowest."""
+        one = np.array([m])
+        loss, y, z = self.loss_at(par, one), self.targets(one), self.design.decisions(w[None])
+        c = self.training(np.array(np.broadcast_to(self.per_row(par.c, one), z.shape)), one)[0]
+
+        def slope(b: float) -> float:
+            return float(c @ loss.grad(z + b, y)[0])
+
+        first = slope(0.0)
+        if first == 0:
+            return 0.0
+        reach = -np.sign(first) * max(float(np.abs(z - y).min()), 1e-3)
+        for _ in range(200):
+            if slope(reach) * first <= 0:
+                break
+            reach *= 2.0
+        return float(brentq(slope, 0.0, reach)) if slope(reach) * first < 0 else float(reach)
+
+    def boxed_point(
+        self, theta: np.ndarray, W: np.ndarray, converged: np.ndarray, steps: int, pins: dict | None = None
+    ) -> BoxedPoint:
         """Everything about solutions ``W`` that derivatives need."""
         par, tasks = self.parameters(theta), np.arange(self.n_tasks)
         Z, g = self.design.decisions(W), self.grad(W, theta)
@@ -137,7 +167,8 @@ class BoxedProblem(LinearProblem):
         held = held_columns(W, g, lower, upper)
         slopes = self.training(self.loss_at(par, tasks).grad(Z, self.targets(tasks)), tasks)
         phi, gamma = self.by_cell(slopes), np.where(held != 0, -g, 0.0)
-        return BoxedPoint(theta, par, W, Z, gamma, held, phi, self.hess(W, theta), converged, steps)
+        hessians = self.hess(W, theta)
+        return BoxedPoint(theta, par, W, Z, gamma, held, phi, hessians, converged, steps, pins or {})
 
     def revive(self, point: Any) -> Any:
         """The point itself: it carries all that derivatives need."""
@@ -168,8 +199,13 @@ class BoxedProblem(LinearProblem):
         out = np.zeros_like(point.W)
         for m, rows, g in slopes:
             g = self.design.pull(g[None], rows)[0]
+            b = g[-1]
+            if m in point.pins:  # the intercept follows the decisions of the rows at its ends
+                g = g - b * self._mean_row(point.pins[m][0])
             u = -self._solve(point, m, g[:, None])[:, 0]
             out[m] = np.where(point.held[m] == 0, u, g + point.hessians[m] @ u)
+            if m in point.pins:
+                out[m, -1] = b
         return out
 
     def psi(self, point: Any) -> np.ndarray:
@@ -209,6 +245,8 @@ class BoxedProblem(LinearProblem):
         for name, pull, _, L in self._pulls(point):
             if self.parameters.tunes[name]:
                 out[:, :d] += pull[:, :, None] * L
+        for m in point.pins:
+            out[m, -1] = 0.0
         return out
 
     def _moves_of_bounds(self, point: Any) -> np.ndarray:
@@ -225,6 +263,8 @@ class BoxedProblem(LinearProblem):
         """``dF/dtheta`` from the adjoints."""
         free = np.where(point.held == 0, U, 0.0)
         out = np.einsum("md,mdp->p", free, self.cross(point))
+        for m, (rows, slope) in point.pins.items():
+            out += U[m, -1] * self._kink_moves(point, m, rows, slope)
         return out + np.einsum("md,mdp->p", U - free, self._moves_of_bounds(point))
 
     def sensitivities(self, point: Any) -> np.ndarray:
@@ -233,6 +273,8 @@ class BoxedProblem(LinearProblem):
         cross = self.cross(point)
         for m in range(self.n_tasks):
             out[m] -= self._solve(point, m, cross[m] + point.hessians[m] @ out[m])
+        for m, (rows, slope) in point.pins.items():
+            out[m, -1] = self._kink_moves(point, m, rows, slope) - self._mean_row(rows)[:-1] @ out[m, :-1]
         return out
 
     def bend(self, point: Any, U: np.ndarray, J: np.ndarray, window: float | None) -> np.ndarray:

@@ -368,14 +368,13 @@ class LinearProblem:
 
         See :mod:`foldwise.problems.flat`.
         """
-        d, n, pins = self.design.n_features, self.n_rows, {}
+        n, pins = self.n_rows, {}
         if (
             not self.design.intercept
             or self.penalty.form is not None
             or not self.loss.straight(self.Y[0][:1])
         ):
             return {}
-        diagonal = self.diagonal(par)
         for m in tasks.tolist():
             one = np.array([m])
             loss = self.loss
@@ -383,19 +382,21 @@ class LinearProblem:
                 loss = loss.replace(epsilon=np.broadcast_to(self.per_row(par.epsilon, one)[0], n))
             c = self.training(np.array(np.broadcast_to(self.per_row(par.c, one), (1, n))), one)[0]
 
-            def weights(alpha: np.ndarray, m: int = m) -> np.ndarray:
-                return np.pad(self.design.pull(alpha[None])[:, :d] / diagonal[m, :d], ((0, 0), (0, 1)))
-
-            def decide(alpha: np.ndarray, weights: Any = weights) -> np.ndarray:
-                return self.design.decisions(weights(alpha))[0]
+            def decide(alpha: np.ndarray, m: int = m) -> np.ndarray:
+                return self.design.decisions(self.weights_of(alpha, m, par))[0]
 
             found = middle(loss, self.targets(one)[0], c, Z[m], decide)
             if found is not None:
-                W[m] = weights(found.alpha)[0]
+                W[m] = self.weights_of(found.alpha, m, par)[0]
                 W[m, -1] = found.b
                 Z[m] = found.f + found.b
                 pins[m] = found.rows, found.slope
         return pins
+
+    def weights_of(self, alpha: np.ndarray, m: int, par: Canonical) -> np.ndarray:
+        """Weights of a task whose rows have coefficients ``alpha = -c l'``, with intercept 0: shape (1, columns)."""
+        d = self.design.n_features
+        return np.pad(self.design.pull(alpha[None])[:, :d] / self.diagonal(par)[m, :d], ((0, 0), (0, 1)))
 
     def moves(self, J: np.ndarray, m: int, rows: Any) -> np.ndarray:
         """``dz/dtheta`` on rows of a task: shape (p, rows)."""

@@ -53,20 +53,27 @@ class ProjectedNewton:
             live &= rest > self.tol * problem.gradient_size(pull, push, par, tasks)
             if not live.any() or steps >= self.max_iter:
                 break
-            # 2. Newton steps of the free weights.
-            H, step = problem.hess(W, theta), np.zeros_like(W)
-            for m in np.flatnonzero(live):
+            # 2. An intercept without curvature (every row on a straight piece) goes to its minimum first.
+            H = problem.hess(W, theta)
+            mass = np.sum(par.c * problem.training_mass, axis=1)
+            flat = live & (H[:, -1, -1] <= 1e-10 * mass) & (np.abs(g[:, -1]) > self.tol * mass)
+            if problem.design.intercept and flat.any():
+                for m in np.flatnonzero(flat).tolist():
+                    W[m, -1] += problem.way_of_intercept(W[m], m, par)
+                value, steps = problem.value(W, theta), steps + 1
+                continue
+            # 3. Newton steps of the free weights.
+            step = np.zeros_like(W)
+            for m in np.flatnonzero(live).tolist():
                 free = np.flatnonzero(~held[m])
-                mass = float(par.c[m] @ problem.training_mass[m])
-                # An intercept without curvature (every row on a straight piece) takes a curvature of 1 from each row.
-                H[m].flat[:: len(g[m]) + 1] += np.where(H[m].diagonal() <= 1e-10 * mass, mass, 0.0)
+                H[m].flat[:: len(g[m]) + 1] += np.where(H[m].diagonal() <= 1e-10 * mass[m], mass[m], 0.0)
                 step[m, free] = _newton(H[m], g[m], free)
-            # 3. Along them, cut off at the bounds, until the objective falls enough.
+            # 4. Along them, cut off at the bounds, until the objective falls enough.
             start, before = W, value
             W, value, moved = self._search(problem, theta, start, step, g, before, (lower, upper), live)
-            # 4. Where that leads nowhere, along the way to the minimiser of the quadratic model within the bounds.
+            # 5. Where that leads nowhere, along the way to the minimiser of the quadratic model within the bounds.
             stuck = live & ~moved
-            for m in np.flatnonzero(stuck):
+            for m in np.flatnonzero(stuck).tolist():
                 step[m] = _within(H[m], g[m], held[m], lower[m] - start[m], upper[m] - start[m])
             if stuck.any():
                 W, value, again = self._search(problem, theta, W, step, g, value, (lower, upper), stuck)
@@ -74,7 +81,8 @@ class ProjectedNewton:
             live &= moved
             steps += 1
         converged = rest <= max(self.tol, 1e-9) * problem.gradient_size(pull, push, par, tasks)
-        return problem.boxed_point(theta, W, converged, steps)
+        pins = problem.centre(W, problem.design.decisions(W), par, np.flatnonzero(converged))
+        return problem.boxed_point(theta, W, converged, steps, pins)
 
     @staticmethod
     def _search(problem, theta, W, step, g, value, bounds, live):
