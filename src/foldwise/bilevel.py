@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -65,10 +66,12 @@ class Bilevel:
         for problem in self.problems:
             problem.reset()
 
+    @np.errstate(over="ignore")
     def evaluate(self, theta: np.ndarray, warm: Evaluation | None = None) -> Evaluation:
         """Solve all training problems at ``theta`` and value the criterion.
 
         ``warm`` is a former evaluation to start from; with its sensitivities the start is a first-order prediction.
+        Numbers that overflow show in an objective that is not finite, or in training problems that are not solved.
         """
         theta = self.space.clip(np.asarray(theta, float))
         points: list[Any] = []
@@ -104,6 +107,7 @@ class Bilevel:
         log = np.concatenate([np.full(b.size, b.scale == "log") for b in self.space.blocks])
         return np.where(log, np.sign(move) * -np.expm1(-np.abs(move)), move)
 
+    @np.errstate(over="ignore")
     def differentiate(self, evaluation: Evaluation, order: int = 1, exact: bool = True) -> Evaluation:
         """Fill in the gradient (``order=1``) and the Hessian (``order=2``) of an evaluation."""
         pairs = zip(self.problems, evaluation.points, strict=True)
@@ -143,6 +147,7 @@ class Bilevel:
             first += problem.n_tasks
         return np.concatenate(values)
 
+    @np.errstate(over="ignore")
     def certify(self, evaluation: Evaluation) -> dict[str, Any]:
         """KKT residuals from the rows, hypergradient norm, entries at a bound, samples at a kink."""
         self.end = evaluation
@@ -159,7 +164,7 @@ class Bilevel:
         out["approximation"] = self._approximation(evaluation)
         if self.criterion.differentiable:
             self.differentiate(evaluation)
-            out["gradient_norm"] = float(np.linalg.norm(self.projected(evaluation)))
+            out["gradient_norm"] = self.gradient_norm(evaluation)
         return out
 
     def _approximation(self, evaluation: Evaluation) -> dict[str, Any] | None:
@@ -177,3 +182,7 @@ class Bilevel:
         theta, g = evaluation.theta, evaluation.gradient
         blocked = ((theta <= self.space.lower) & (g > 0)) | ((theta >= self.space.upper) & (g < 0))
         return np.where(blocked, 0.0, g)
+
+    def gradient_norm(self, evaluation: Evaluation) -> float:
+        """The norm of the projected gradient, also where its square overflows."""
+        return math.hypot(*self.projected(evaluation).tolist())

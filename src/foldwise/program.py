@@ -257,7 +257,7 @@ def build_program(
         marks: list | None,
         model=model,
         like=None,
-        tol: float = 1e-7,
+        tol: float = 1e-9,
         rows=rows,
         folds=folds,
     ) -> Bilevel:

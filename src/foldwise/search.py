@@ -630,13 +630,14 @@ class BilevelSearchCV(CallbackSupportMixin, MetaEstimatorMixin, BaseEstimator):
             record.objective if record.admissible else np.nan for record in result.history
         ].index(result.objective)
         folds = np.array([record.fold_objectives for record in result.history])
-        objectives = folds.mean(axis=1)
+        with np.errstate(over="ignore", invalid="ignore"):  # points whose error is not finite
+            objectives, spread = folds.mean(axis=1), folds.std(axis=1)
         # Points that do not keep the method's constraints come last.
         ranked = np.where([record.admissible for record in result.history], objectives, np.inf)
         results: dict[str, Any] = {
             "params": [tunable.export(_arrays(record.params), classes) for record in result.history],
             "mean_test_score": -objectives,
-            "std_test_score": folds.std(axis=1),
+            "std_test_score": spread,
             "rank_test_score": np.searchsorted(np.sort(ranked), ranked) + 1,
             "elapsed": np.array([record.elapsed for record in result.history]),
         }

@@ -130,6 +130,8 @@ class LibSvm:
             weight = own.weight[rows]
             bound *= own.weight
         X = own.X[np.ix_(rows, rows)] if machine.kernel == "precomputed" else own.X[rows]
+        if not own.pairs:  # its tolerance is in units of the target, and must be below what it varies by
+            machine.tol = min(machine.tol, max(1e-3 * float(np.std(own.y)), 1e-300))
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # what scikit-learn has to say it says in the final fit
             machine.fit(X, own.y[rows], sample_weight=weight)

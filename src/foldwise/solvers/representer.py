@@ -35,6 +35,7 @@ class RepresenterNewton:
     tol: float = 1e-9
     max_iter: int = 100
 
+    @np.errstate(over="ignore", invalid="ignore")
     def solve(self, problem: KernelProblem, theta: np.ndarray, W: np.ndarray) -> KernelPoint:
         """Solve every task at ``theta``, starting from decisions ``W`` (tasks, n + 1); returns a ``KernelPoint``."""
         par = problem.parameters(theta)
@@ -68,7 +69,7 @@ class RepresenterNewton:
         floor = 1e-10 * np.linalg.norm(terms.c, axis=1)
         # 1. From decisions to a consistent point (alpha, b, z): zero, or the end of a first step from a warm start.
         self._enter(gram, terms, state, tasks)
-        live, steps = tasks, 0
+        live, lost, steps = tasks, tasks[:0], 0
         slopes = terms.slopes(state.Z[live], live)
         while True:
             # 2. Which tasks are finished?
@@ -81,16 +82,20 @@ class RepresenterNewton:
             live, slopes = live[wanting], slopes[wanting]
             steps += 1
             if not len(live) or steps > self.max_iter:
-                return steps, live
+                return steps, np.concatenate([live, lost])
             # 3. A Newton step of the others.
             d_alpha, d_b = self._step(gram, terms, state, slopes, live, secant=size[wanting] == 0)
-            # 4. In full, or cut where it overshoots.
-            slopes = self._move(gram, terms, state, live, slopes, d_alpha, d_b)
+            # 4. In full, or cut where it overshoots; a step that is not finite ends its task.
+            slopes, moved = self._move(gram, terms, state, live, slopes, d_alpha, d_b)
+            lost, live, slopes = np.concatenate([lost, live[~moved]]), live[moved], slopes[moved]
 
-    def _move(self, gram, terms: _Terms, state: _State, live, slopes, d_alpha, d_b) -> np.ndarray:
-        """Take steps in full, or to the objective's minimum along those that overshoot; the slopes there.
+    def _move(
+        self, gram, terms: _Terms, state: _State, live, slopes, d_alpha, d_b
+    ) -> tuple[np.ndarray, np.ndarray]:
+        """Take steps in full, or to the objective's minimum along those that overshoot.
 
         With ``K d_alpha = dz - d_b`` the derivative is ``(alpha + t d_alpha)'(dz - d_b) + sum c l'(z + t dz) dz``.
+        The slopes there, and which tasks moved: not those whose numbers overflow.
         """
         push = gram.product(d_alpha)
         dZ = push + d_b[:, None]
@@ -98,19 +103,21 @@ class RepresenterNewton:
         first = linear + np.sum(slopes * dZ, axis=1)
         slopes = terms.slopes(state.Z[live] + dZ, live)
         last = linear + quadratic + np.sum(slopes * dZ, axis=1)
-        t = np.ones(len(live))
-        cut = np.flatnonzero((first < 0) & (last > OVERSHOOT * np.abs(first)))
+        moved = np.isfinite(first) & np.isfinite(last)
+        t = np.where(moved, 1.0, 0.0)
+        cut = np.flatnonzero(moved & (first < 0) & (last > OVERSHOOT * np.abs(first)))
         for i in cut:
             own, y, c = terms.of(live[i])
             z, weight = state.Z[live[i]], c * dZ[i]
             along = [own, y, z, dZ[i], weight, linear[i], quadratic[i]]
             t[i] = step_length(partial(_derivative, *along), first[i], last[i])
-        state.alpha[live] += t[:, None] * d_alpha
-        state.b[live] += t * d_b
-        state.Z[live] += t[:, None] * dZ
+        going = live[moved]
+        state.alpha[going] += t[moved, None] * d_alpha[moved]
+        state.b[going] += t[moved] * d_b[moved]
+        state.Z[going] += t[moved, None] * dZ[moved]
         if len(cut):
             slopes[cut] = terms.slopes(state.Z[live[cut]], live[cut])
-        return slopes
+        return slopes, moved
 
     def _enter(self, gram, terms: _Terms, state: _State, tasks: np.ndarray) -> None:
         """A consistent point near the decisions of these tasks; zero for tasks that no step from there serves.
