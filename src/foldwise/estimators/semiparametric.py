@@ -169,7 +169,14 @@ class SemiparametricSVR(CallbackSupportMixin, RegressorMixin, KernelByName):
         self.memory_limit = memory_limit
 
     def _kernel(self, names: Any = None) -> Kernel:
-        return as_kernel(self.kernel).resolved(names)
+        kernel = as_kernel(self.kernel).resolved(names)
+        if kernel.precomputed and self.basis is not None and not isinstance(as_basis(self.basis), np.ndarray):
+            raise ValueError(
+                "basis functions act on features, and kernel='precomputed' gives the machine a matrix of similarities "
+                "instead, of which every fold sees other columns; give basis as an array with one row for every row of "
+                "the matrix, or None"
+            )
+        return kernel
 
     def _model(self, classes, d: int) -> SemiparametricModel:
         """The model as a search sees it."""

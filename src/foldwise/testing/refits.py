@@ -12,11 +12,13 @@ from typing import Any
 
 import numpy as np
 import scipy.sparse as sp
+from scipy.spatial.distance import cdist
 from sklearn.base import clone
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.metrics.pairwise import pairwise_kernels
 from sklearn.model_selection import check_cv
 from sklearn.pipeline import Pipeline
+from sklearn.utils.class_weight import compute_class_weight
 
 __all__ = ["CrossValidation", "criterion_values", "is_exact", "last_step"]
 
@@ -72,8 +74,10 @@ class CrossValidation:
         kernel = getattr(self.last, "kernel", None)
         self.pairwise = kernel == "precomputed" or type(kernel).__name__ == "Precomputed"
         self.unsure = ""
-        self.centred = False
-        """Whether features are shifted to zero before the last step, which changes rounding alone in an RBF kernel."""
+        self.tight = True
+        """Whether LIBSVM works to its highest accuracy, or to the one that the user set."""
+        self.careful = False
+        """Whether scikit-learn's machines are fitted with more digits than they keep: see :func:`_careful`."""
 
     def value(self, params: Mapping[str, Any], order: np.random.Generator | None = None) -> float:
         """``H`` at these parameters: the mean over folds; ``order`` shuffles the training rows."""
@@ -82,6 +86,25 @@ class CrossValidation:
     def by_fold(self, params: Mapping[str, Any], order: np.random.Generator | None = None) -> np.ndarray:
         """The criterion of every fold, averaged over the machines of a classifier of several classes."""
         return np.array([self._fold(params, train, test, order) for train, test in self.splits])
+
+    def loose(self, params: Mapping[str, Any]) -> float:
+        """The same with LIBSVM as the user set it: where an intercept is not unique, its choice depends on that."""
+        before, self.tight, self.careful = (self.tight, self.careful), False, False
+        try:
+            return self.value(params)
+        finally:
+            self.tight, self.careful = before
+
+    def shaken(self, params: Mapping[str, Any], rng: np.random.Generator) -> float:
+        """The same with features that differ in their last digits: what no solver can tell apart."""
+        whole = self.X
+        numbers = np.asarray(whole, float)
+        noise = numbers * (1.0 + 4.0 * np.finfo(float).eps * rng.uniform(-1, 1, numbers.shape))
+        try:
+            self.X = type(whole)(noise, columns=whole.columns) if hasattr(whole, "columns") else noise
+            return self.value(params)
+        finally:
+            self.X = whole
 
     def _fold(self, params, train, test, order) -> float:
         train = train if order is None else order.permutation(train)
@@ -121,6 +144,9 @@ class CrossValidation:
         """The last step, fitted to the training rows, and the validation rows as it sees them."""
         whole = clone(self.estimator).set_params(**params)
         X, y = self.X, self.y
+        given = {name: value[train] for name, value in self.fit_params.items()}
+        if self.careful and not hasattr(X, "columns"):
+            X = np.asarray(X, float)
         inner, outer = _rows(X, train), _rows(X, test)
         if self.pairwise:
             inner, outer = inner[:, train], outer[:, train]
@@ -131,16 +157,9 @@ class CrossValidation:
                 steps = whole[:-1]
                 inner = steps.fit_transform(inner, y[train])
                 outer = steps.transform(outer)
-        if self.centred:
-            inner, outer = np.asarray(inner, float), np.asarray(outer, float)
-            if (
-                getattr(last, "gamma", None) == "scale"
-            ):  # by the variance of all entries, before they are centred
-                last.set_params(gamma=1.0 / (inner.shape[1] * inner.var()) if inner.var() else 1.0)
-            shift = inner.mean(axis=0)
-            inner, outer = inner - shift, outer - shift
-        given = {name: value[train] for name, value in self.fit_params.items()}
-        return _tightened(last).fit(inner, y[train], **given), outer
+        if self.careful and type(last).__module__.startswith("sklearn"):
+            return _careful(last, np.asarray(inner, float), np.asarray(outer, float), y[train], given)
+        return _tightened(last, y[train], self.tight).fit(inner, y[train], **given), outer
 
     def residual(self, params: Mapping[str, Any]) -> float:
         """How far scikit-learn's machines are from solving their own problems, over all folds.
@@ -162,12 +181,15 @@ class CrossValidation:
             v = self._weight(train)
             if name == "SVC":
                 v = v * model.class_weight_[np.searchsorted(model.classes_, y)]
-            elif isinstance(getattr(model, "class_weight", None), dict):
-                v = v * np.array([model.class_weight.get(label, 1.0) for label in y.tolist()])
+            elif (own := _weights(model, y)) is not None:
+                v = v * own
             elif getattr(model, "class_weight", None) is not None:
                 return 0.0
+            X = np.asarray(X, float)
+            if self.careful and name in ("SVC", "SVR"):
+                X, target, v = X[v > 0], target[v > 0], v[v > 0]
             measure = _gap if name in ("SVC", "SVR") else _gradient
-            worst = max(worst, measure(model, np.asarray(X, float), target, v))
+            worst = max(worst, measure(model, X, target, v))
         return worst
 
     def _many(self) -> bool:
@@ -228,11 +250,7 @@ def _gradient(model: Any, X: np.ndarray, y: np.ndarray, v: np.ndarray) -> float:
 
 def _gap(model: Any, X: np.ndarray, y: np.ndarray, v: np.ndarray) -> float:
     """Relative gap between the primal and the dual value of ``SVC`` (two classes) or ``SVR``."""
-    K = X
-    if model.kernel != "precomputed":
-        X = X - X.mean(axis=0) if model.kernel == "rbf" else X
-        options = {"gamma": model._gamma, "degree": model.degree, "coef0": model.coef0}
-        K = pairwise_kernels(X, metric=model.kernel, filter_params=True, **options)
+    K = X if model.kernel == "precomputed" else _kernel(model, X, X)
     a = np.zeros(len(y))
     taken = (
         np.flatnonzero(v > 0) if np.any(v == 0) else np.arange(len(v))
@@ -274,12 +292,15 @@ def is_exact(machine: Any) -> bool:
     )
 
 
-def _tightened(machine: Any) -> Any:
+def _tightened(machine: Any, y: np.ndarray, tight: bool = True) -> Any:
     """The machine with its own solver at its most accurate; the training problem stays as it is."""
     name = type(machine).__name__
     sklearn = type(machine).__module__.startswith("sklearn")
     if name in ("SVC", "SVR"):
-        machine.set_params(tol=1e-8, max_iter=1_000_000)
+        # LIBSVM's tolerance is in units of the margin, or of the target.
+        unit = min(1.0, float(np.std(y.astype(float)))) if name == "SVR" else 1.0
+        if tight:
+            machine.set_params(tol=max(1e-8 * unit, 1e-300), max_iter=1_000_000)
         if name == "SVC":
             machine.set_params(decision_function_shape="ovo")
     elif sklearn and name in ("LinearSVC", "LinearSVR"):
@@ -294,3 +315,156 @@ def _tightened(machine: Any) -> Any:
     elif not sklearn:
         machine.set_params(tol=1e-10, max_iter=200)
     return machine
+
+
+# scikit-learn's machines with more digits than they keep themselves.
+
+
+def _careful(
+    machine: Any, inner: np.ndarray, outer: np.ndarray, y: np.ndarray, given: dict[str, Any]
+) -> tuple[Any, Any]:
+    """A machine of scikit-learn fitted without the losses of its own arithmetic, and the validation rows for it.
+
+    Kernels are computed from differences in double precision and, where an intercept takes it up, without their means,
+    which LIBSVM's single precision would drown in. Smooth linear machines are refined in extended precision. The
+    training problem stays as it is.
+    """
+    given = {name: value.astype(float) if value.dtype.kind == "f" else value for name, value in given.items()}
+    name = type(machine).__name__
+    kernel = getattr(machine, "kernel", None)
+    if name in ("SVC", "SVR", "KernelRidge") and isinstance(kernel, str):
+        K, cross = inner, outer
+        if kernel != "precomputed":
+            K, cross = _kernel(machine, inner, inner), _kernel(machine, outer, inner)
+        if name != "KernelRidge":
+            kept = (
+                given.get("sample_weight", np.ones(len(y))) > 0
+            )  # LIBSVM drops the others and loses count of rows
+            if getattr(machine, "class_weight", None) == "balanced":  # it counts them all the same
+                labels = np.unique(y)
+                counts = compute_class_weight("balanced", classes=labels, y=y)
+                machine.set_params(class_weight=dict(zip(labels.tolist(), counts.tolist(), strict=True)))
+            K, cross, y = K[np.ix_(kept, kept)], cross[:, kept], y[kept]
+            given = {name: value[kept] for name, value in given.items()}
+            away, level = K.mean(axis=1), K.mean()
+            K, cross = K - away[:, None] - away + level, cross - cross.mean(axis=1)[:, None] - away + level
+        machine.set_params(kernel="precomputed")
+        return _tightened(machine, y).fit(K, y, **given), cross
+    model = _tightened(machine, y).fit(inner, y, **given)
+    if name in SLOPES and np.ndim(model.coef_) <= 2 and np.size(model.coef_) == inner.shape[1]:
+        _refine(model, inner, y, given.get("sample_weight"))
+    return model, outer
+
+
+def _kernel(machine: Any, A: np.ndarray, B: np.ndarray) -> np.ndarray:
+    """Kernel values of rows A and training rows B."""
+    gamma = getattr(machine, "gamma", None)
+    if gamma == "scale":
+        gamma = 1.0 / (B.shape[1] * B.var()) if B.var() else 1.0
+    elif gamma is None or isinstance(gamma, str):
+        gamma = 1.0 / B.shape[1]
+    if machine.kernel == "rbf":
+        return np.exp(-float(gamma) * cdist(A, B, "sqeuclidean"))
+    options = {"gamma": float(gamma), "degree": machine.degree, "coef0": machine.coef0}
+    return pairwise_kernels(A, B, metric=machine.kernel, filter_params=True, **options)
+
+
+def _weights(model: Any, y: np.ndarray) -> np.ndarray | None:
+    """What ``class_weight`` given as a dictionary makes the rows count; None where there is none."""
+    spec = getattr(model, "class_weight", None)
+    return np.array([spec.get(label, 1.0) for label in y.tolist()]) if isinstance(spec, dict) else None
+
+
+def _refine(model: Any, X: np.ndarray, y: np.ndarray, weight: np.ndarray | None) -> None:
+    """Newton's method in extended precision from where a smooth linear machine ended; in place.
+
+    Columns are centred where the intercept is not penalised, and scaled by the diagonal of the Hessian.
+    """
+    if isinstance(getattr(model, "class_weight", None), str):
+        return  # "balanced" with weights depends on the version
+    long, name = np.longdouble, type(model).__name__
+    if name in ("LinearSVC", "LogisticRegression"):
+        target = np.where(y == model.classes_[1], 1.0, -1.0)
+    else:
+        target = y.astype(float)
+    v = np.ones(len(y)) if weight is None else np.asarray(weight, float)
+    if (own := _weights(model, y)) is not None:
+        v = v * own
+    strength = long(0.5 / float(np.ravel(model.alpha)[0]) if name == "Ridge" else model.C)
+    free = model.fit_intercept and (
+        name == "Ridge" or (name == "LogisticRegression" and model.solver != "liblinear")
+    )
+    A, t, v = X.astype(long), target.astype(long), strength * v.astype(long)
+    away = (v @ A) / v.sum() if free and v.sum() > 0 else np.zeros(A.shape[1], long)
+    A = A - away
+    x, penalty = np.ravel(model.coef_).astype(long), np.ones(A.shape[1], long)
+    if model.fit_intercept:
+        b = long(np.ravel(model.intercept_)[0]) + away @ x
+        pull = 0.0 if free else 1.0 / float(getattr(model, "intercept_scaling", 1.0)) ** 2
+        A, x, penalty = (
+            np.column_stack([A, np.ones(len(A), long)]),
+            np.append(x, b),
+            np.append(penalty, long(pull)),
+        )
+    if not np.all(np.isfinite(x)):
+        return
+
+    def value(x: np.ndarray) -> Any:
+        return 0.5 * x @ (penalty * x) + v @ _losses(name, A @ x, t, model)
+
+    for _ in range(100):
+        z = A @ x
+        slope = np.asarray(SLOPES[name](z, t, model), long)
+        g = penalty * x + (v * slope) @ A
+        H = np.diag(penalty) + (A.T * (v * _bends(name, z, t, model))) @ A
+        unit = 1 / np.sqrt(np.maximum(np.diag(H), np.finfo(long).tiny))
+        step = -unit * _solve(H * np.outer(unit, unit), unit * g)
+        before, length = value(x), long(1.0)
+        while length > 1e-6 and not value(x + length * step) <= before:
+            length /= 2
+        if length <= 1e-6 or np.max(np.abs(step / unit)) <= 1e-17 * max(1.0, np.max(np.abs(x / unit))):
+            break
+        x = x + length * step
+    w = x[: X.shape[1]]
+    model.coef_ = w.astype(float).reshape(np.shape(model.coef_))
+    if model.fit_intercept:
+        b = np.asarray(x[-1] - away @ w, float)
+        model.intercept_ = float(b) if np.ndim(model.intercept_) == 0 else np.array([b])
+
+
+def _losses(name: str, z: np.ndarray, y: np.ndarray, model: Any) -> np.ndarray:
+    """Training losses whose derivatives are in SLOPES."""
+    if name == "Ridge":
+        return (z - y) ** 2
+    if name == "LinearSVR":
+        return np.clip(np.abs(z - y) - model.epsilon, 0, None) ** 2
+    if name == "LinearSVC":
+        return np.clip(1 - y * z, 0, None) ** 2
+    return np.logaddexp(0, -y * z)
+
+
+def _bends(name: str, z: np.ndarray, y: np.ndarray, model: Any) -> np.ndarray:
+    """Their second derivatives."""
+    if name == "Ridge":
+        return np.full(len(z), 2.0)
+    if name == "LinearSVR":
+        return 2.0 * (np.abs(z - y) > model.epsilon)
+    if name == "LinearSVC":
+        return 2.0 * (y * z < 1)
+    return np.exp(-np.logaddexp(0, z) - np.logaddexp(0, -z))
+
+
+def _solve(H: np.ndarray, g: np.ndarray) -> np.ndarray:
+    """``H^-1 g`` for a positive definite matrix in extended precision, which LAPACK does not have: Cholesky by hand."""
+    d = len(g)
+    L = np.zeros_like(H)
+    for j in range(d):
+        pivot = H[j, j] - L[j, :j] @ L[j, :j]
+        L[j, j] = np.sqrt(max(pivot, np.finfo(H.dtype).eps))
+        L[j + 1 :, j] = (H[j + 1 :, j] - L[j + 1 :, :j] @ L[j, :j]) / L[j, j]
+    x = np.array(g)
+    for j in range(d):
+        x[j] = (x[j] - L[j, :j] @ x[:j]) / L[j, j]
+    for j in reversed(range(d)):
+        x[j] = (x[j] - L[j + 1 :, j] @ x[j + 1 :]) / L[j, j]
+    return x
