@@ -164,6 +164,7 @@ REFUSED = {
         "max_features": [*COUNT, 0, 21],
         "points": FROM_ONE,
         "values": VALUES,
+        "max_points": FROM_ONE,
         "box": [None, 3, []],
     },
     optimizers.PenalizedBilevel: {

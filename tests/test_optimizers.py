@@ -12,7 +12,7 @@ from scipy.optimize import minimize as scipy_minimize
 
 from foldwise.losses import Logistic, Misclassification, Squared, SquaredEpsilonInsensitive, SquaredHinge
 from foldwise.optimizers import METHODS, Bfgs, Grid, LBfgsB, Random, Rprop, TrustRegionNewton
-from foldwise.optimizers.base import Minimizer, run
+from foldwise.optimizers.base import Minimizer, Trace, run
 from foldwise.optimizers.quadratic import box_qp
 from foldwise.optimizers.rescue import Rescued
 from foldwise.optimizers.starts import default_starts
@@ -224,8 +224,10 @@ def test_a_grid_of_explicit_values():
 
 def test_a_grid_refuses_what_is_never_meant():
     bilevel, theta = tube_program()
-    with pytest.raises(ValueError, match="max_points"):
-        Grid(points=100, max_points=1000).minimize(bilevel, theta)
+    seen = []
+    with pytest.raises(ValueError, match=r"10,000 points .*max_points=1000"):
+        Grid(points=100, max_points=1000).minimize(bilevel, theta, callback=seen.append)
+    assert not seen
     with pytest.raises(ValueError, match="unknown 'gamma'"):
         Grid(values={"gamma": [1.0]}).minimize(bilevel, theta)
 
@@ -552,3 +554,46 @@ def test_where_nothing_can_move_the_only_point_must_do():
     bilevel.prior = lambda theta: (np.inf, np.zeros(1), np.zeros((1, 1)))
     with pytest.raises(ValueError, match="not finite at any point"):
         Walk().minimize(bilevel, theta)
+
+
+class Settles(Minimizer):
+    """Evaluates its start and calls it a minimum."""
+
+    name = "settles"
+
+    def iterate(self, trace, theta):
+        trace.evaluate(theta, order=1)
+        return Status.CONVERGED
+
+
+def test_an_end_on_few_rows_is_looked_around_and_gone_on_from():
+    bilevel, theta = small_bilevel(Squared(), Squared(), {"C": Log(1e-6, 1e6)})
+    alone = Settles().minimize(bilevel, theta - 4.0)
+    looked = run(Settles(), bilevel, theta - 4.0, look=True)
+    assert looked.objective < 0.99 * alone.objective
+    assert looked.details["looks"] >= 4
+    # Looks that gain nothing leave no trace but their number.
+    newton = run(TrustRegionNewton(), bilevel, theta, look=True)
+    plain = TrustRegionNewton().minimize(bilevel, theta)
+    assert newton.theta == plain.theta
+    assert newton.n_evaluations == plain.n_evaluations
+    assert newton.details["looks"] == 4
+
+
+def test_what_a_look_has_seen_is_not_promised_away():
+    """A method that vouches for a point cannot call it a minimum where a step was seen to gain."""
+
+    class Vouches(Settles):
+        def iterate(self, trace, theta):
+            here = trace.evaluate(theta, order=1)
+            trace.vouch(here, 0.0)
+            return Status.MAX_ITER
+
+    bilevel, theta = small_bilevel(Squared(), Squared(), {"C": Log(1e-6, 1e6)})
+    trace = Trace(bilevel)
+    Vouches().iterate(trace, theta - 4.0)
+    assert trace.promised() == 0.0
+    here = trace.best
+    assert not trace.look_around(enough=1.0)
+    assert trace.best is here
+    assert trace.promised() > 1e-3

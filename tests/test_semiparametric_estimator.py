@@ -219,6 +219,7 @@ def test_what_is_wrong_is_said():
         ({"epsilon": -1.0}, "epsilon must be finite and not negative"),
         ({"tol": [1.0]}, "tol must be positive and finite"),
         ({"kernel": "sigmoid"}, "unknown kernel"),
+        ({"kernel": "precomputed"}, "basis functions act on features, .* give basis as an array"),
     ]:
         with pytest.raises(ValueError, match=words):
             SemiparametricSVR([0]).set_params(**options).fit(X, y)

@@ -107,9 +107,12 @@ class Bilevel:
         log = np.concatenate([np.full(b.size, b.scale == "log") for b in self.space.blocks])
         return np.where(log, np.sign(move) * -np.expm1(-np.abs(move)), move)
 
-    @np.errstate(over="ignore")
+    @np.errstate(over="ignore", invalid="ignore")
     def differentiate(self, evaluation: Evaluation, order: int = 1, exact: bool = True) -> Evaluation:
-        """Fill in the gradient (``order=1``) and the Hessian (``order=2``) of an evaluation."""
+        """Fill in the gradient (``order=1``) and the Hessian (``order=2``) of an evaluation.
+
+        Derivatives of numbers near the end of the range may not be finite; they promise nothing.
+        """
         pairs = zip(self.problems, evaluation.points, strict=True)
         evaluation.points = [problem.revive(point) for problem, point in pairs]
         if evaluation.gradient is None:

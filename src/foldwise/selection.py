@@ -184,7 +184,7 @@ def _run(
 
     def one(index: int) -> Result:
         points, own = candidates if index == 0 else [], program(index)
-        result = run(optimizer, own, starts[index], start=index, candidates=points, **limits)
+        result = run(optimizer, own, starts[index], start=index, candidates=points, look=True, **limits)
         ends.extend([] if own.end is None else [own.end])
         return result
 

@@ -184,7 +184,7 @@ def _runs(stage: Stage, program: Bilevel, thetas, limits, kept) -> list[tuple[Re
     for k, (first, *others) in enumerate(groups):
         bilevel = kept(program, f"{stage.name} {k}" if k else stage.name)
         try:
-            runs.append((run(method, bilevel, first, candidates=others, look=False, **options), bilevel))
+            runs.append((run(method, bilevel, first, candidates=others, **options), bilevel))
         except KeyboardInterrupt:  # before this start had a point to return
             if not runs:
                 raise

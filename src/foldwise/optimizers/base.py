@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -195,26 +196,32 @@ class Trace:
         """Say that, kinks around it included, a point promises this share of the objective within a tenth of a unit."""
         self._vouched = evaluation, promised
 
-    def look_around(self) -> float:
-        """Evaluate small steps along every entry of the best point; the largest share of its objective that one gains.
+    def look_around(self, enough: float) -> bool:
+        """Evaluate small steps along every entry of the best point; whether one gains more than ``enough`` of it.
 
         Derivatives say what a step gains while no row changes its kind. Of few rows each counts for much, and at a
-        kink, or where a slope changes within a step, they promise too little.
+        kink, or where a slope changes within a step, they promise too little. Only a point that gains enough is
+        recorded, and is then the best.
         """
         here, unit = self.best, natural_units(self.space)
         assert here is not None
-        for i in range(self.space.size):
-            for reach in LOOKS:
-                for step in (-reach, reach):
-                    theta = here.theta.copy()
-                    theta[i] += step * unit[i]
-                    theta = self.space.clip(theta)
-                    if theta[i] != here.theta[i]:
-                        self.evaluate(theta, warm=here, note="look")
-        assert self.best is not None
-        gain = (here.objective - self.best.objective) / max(abs(here.objective), np.finfo(float).tiny)
+        best = here
+        for i, step in itertools.product(range(self.space.size), LOOKS):
+            theta = here.theta.copy()
+            theta[i] += step * unit[i]
+            theta = self.space.clip(theta)
+            if theta[i] == here.theta[i] or not (self.admits is None or self.admits(theta)):
+                continue
+            with self._within(True):
+                there = self.bilevel.evaluate(theta, here)
+            self.details["looks"] = self.details.get("looks", 0) + 1
+            if there.objective < best.objective:
+                best = there
+        gain = (here.objective - best.objective) / max(abs(here.objective), np.finfo(float).tiny)
         self._seen = here, gain
-        return gain
+        if gain > enough:
+            self.record(best, "look")
+        return gain > enough
 
     def promised(self) -> float | None:
         """The share of the objective that a small step from the best point may gain.
@@ -238,7 +245,7 @@ class Trace:
         return share if point is self.best or np.array_equal(point.theta, self.best.theta) else None
 
 
-LOOKS = (0.2 * REACH, REACH)
+LOOKS = (-REACH, -0.2 * REACH, 0.2 * REACH, REACH)
 """Steps of a look around, in natural units: the one by which a promised decrease is defined, and a smaller one."""
 LOOK_ROWS, LOOK_SIZE = 300, 8
 """A point is looked around for up to this many rows and hyper-parameters; of more rows, each counts for little."""
@@ -261,7 +268,7 @@ def run(
     began: float | None = None,
     candidates: Sequence[np.ndarray] = (),
     may_abandon: bool = False,
-    look: bool = True,
+    look: bool = False,
 ) -> Result:
     """Run a method within its limits. The point returned is the best admissible one evaluated, certified from the rows.
 
@@ -336,7 +343,7 @@ def _settled(optimizer: Optimizer, trace: Trace, status: Status) -> Status:
     for k in range(ROUNDS):
         if status not in (Status.CONVERGED, Status.STALLED) or trace.best is None:
             break
-        if trace.look_around() <= limit:
+        if not trace.look_around(limit):
             break
         if k < RESTARTS:
             status = optimizer.iterate(trace, trace.best.theta)

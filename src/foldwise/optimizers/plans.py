@@ -87,7 +87,7 @@ def check_plan(axes: list[np.ndarray], max_points: int) -> None:
     total = float(np.prod([float(len(axis)) for axis in axes]))
     if total > max_points:
         raise ValueError(
-            f"this grid has {total:.3g} points ({len(axes)} hyper-parameters), more than max_points={max_points}; use "
+            f"this grid has {total:,.0f} points ({len(axes)} hyper-parameters), more than max_points={max_points}; use "
             "fewer points or values, a method that follows gradients (newton, lbfgsb), or "
             "method_options={'max_points': ...} to evaluate them all the same"
         )

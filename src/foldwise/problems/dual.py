@@ -143,14 +143,14 @@ class DualProblem(KernelProblem):
         if not isinstance(loss, (Hinge, EpsilonInsensitive)):
             raise ValueError(f"the dual form is for Hinge and EpsilonInsensitive; got {type(loss).__name__}")
 
-    def kinds(self, alpha: np.ndarray, par: Canonical) -> tuple[np.ndarray, np.ndarray]:
-        """Masks (tasks, n) of the free rows and of those at their bound."""
+    def kinds(self, alpha: np.ndarray, par: Canonical, edge: float = EDGE) -> tuple[np.ndarray, np.ndarray]:
+        """Masks (tasks, n) of the free rows and of those at their bound, or within ``edge`` of it, in units of it."""
         c = self.strength(par)
         size = np.abs(alpha)
-        at_bound = (size >= c * (1 - EDGE)) & (c > 0)
+        at_bound = (size >= c * (1 - edge)) & (c > 0)
         # Far below every bound, where C does not matter, coefficients are compared with the largest of them.
         unit = np.minimum(c, size.max(axis=1, keepdims=True, initial=0.0))
-        free = (size > unit * EDGE) & ~at_bound & (c > 0)
+        free = (size > unit * edge) & ~at_bound & (c > 0)
         return free, at_bound
 
     def tube(self, par: Canonical) -> np.ndarray | None:

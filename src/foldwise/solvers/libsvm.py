@@ -16,6 +16,9 @@ from foldwise.solvers.active_set import NEAR, Finished, finish, settle
 
 __all__ = ["LibSvm"]
 
+SNAP = 1e-7
+"""Distance from a bound, in units of it, at which a coefficient may be there but for rounding."""
+
 
 @dataclass(frozen=True)
 class LibSvm:
@@ -66,12 +69,36 @@ class LibSvm:
             scale = 1.0 if tube is None else max(float(np.std(y)), 1e-3 * float(np.abs(y).max()))
             converged[m] = done.gap <= 1e-6 * scale
         F = gram.product(alpha)
+        if problem.intercept:
+            self._onto_bounds(problem, gram, par, alpha, F, b)
         pins = {}
         if problem.original is not None and problem.intercept:
             pins = self._pins(problem, theta, par, alpha, F, b)
         Z = F + b[:, None]
         W = np.column_stack([_telling(problem, par, alpha, Z), b])
         return KernelPoint(theta, par, W, Z, alpha, converged, steps, pins)
+
+    @staticmethod
+    def _onto_bounds(problem: DualProblem, gram, par, alpha, F, b) -> None:
+        """Coefficients that are at a bound but for rounding go there where no row is then free; in place.
+
+        A row that only rounding sets free would hold an intercept that is not unique at its own kink. The intercept
+        goes to the middle of its interval, as where no row is free from the start.
+        """
+        free, _ = problem.kinds(alpha, par)
+        clear, at_bound = problem.kinds(alpha, par, edge=SNAP)
+        for m in np.flatnonzero(free.any(axis=1) & ~clear.any(axis=1)):
+            one = alpha.copy()
+            one[m] = np.where(at_bound[m], np.sign(alpha[m]) * problem.strength(par)[m], 0.0)
+            f = gram.product(one[m : m + 1])[0]
+            low, up = (limit[m] for limit in problem.limits(one, par))
+            trains = np.flatnonzero(problem.strength(par)[m] > 0)
+            ends = interval_ends(low[trains], up[trains], f[trains])
+            if ends is None:
+                continue
+            lower, upper = (low - f)[trains[ends[0]]], (up - f)[trains[ends[1]]]
+            if upper - lower > NEAR * (1.0 + np.abs(problem.Y).max()):
+                alpha[m], F[m], b[m] = one[m], f, 0.5 * (lower + upper)
 
     def _pins(self, problem: DualProblem, theta, par, alpha, F, b) -> dict:
         """Rows on whose kinks LIBSVM leaves intercepts that are not unique, by task; ``b`` is put there.

@@ -277,7 +277,8 @@ class KernelTranslation:
     def choice(self, theta: np.ndarray) -> KernelChoice:
         """The point as a choice."""
         params = self.space.params(theta)
-        return KernelChoice(float(params[self.names["C"]]), np.asarray(params[self.names["gamma"]], float))
+        gamma = np.atleast_1d(np.asarray(params[self.names["gamma"]], float))
+        return KernelChoice(float(params[self.names["C"]]), gamma)
 
 
 class _OneProgram(Minimizer):
