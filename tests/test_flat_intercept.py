@@ -90,7 +90,7 @@ def test_all_rows_at_their_bounds_leave_the_intercept_where_libsvm_does(folds, c
                 theta = bilevel.space.theta({"C": C})
                 warm = bilevel.evaluate(theta, warm)
                 own = machine.set_params(**bilevel.space.params(theta))
-                expected = by_hand(own, bilevel.criterion, X, y, splits, weight, True)
+                expected = by_hand(own, bilevel.criterion.loss, X, y, splits, weight, True)
                 worst = max(worst, np.abs(bilevel.by_fold(warm) / expected - 1.0).max())
     assert worst < 3e-3
 
@@ -108,7 +108,7 @@ def test_the_tube_likewise(weighted):
         for C in (1e-6, 1e-4, 1e-2, 1.0):
             theta = bilevel.space.theta({"C": C})
             own = machine.set_params(**bilevel.space.params(theta))
-            expected = by_hand(own, bilevel.criterion, X, y, splits, weight, False)
+            expected = by_hand(own, bilevel.criterion.loss, X, y, splits, weight, False)
             np.testing.assert_allclose(bilevel.by_fold(bilevel.evaluate(theta)), expected, rtol=3e-3)
 
 
@@ -196,7 +196,7 @@ def test_a_smooth_loss_on_its_straight_pieces_has_its_intercept_in_the_middle(ma
                 fitted = own.fit(X[train], y[train])
                 z = fitted.decision_function(X[test]) if y is label else fitted.predict(X[test])
                 target = 2.0 * y[test] - 1.0 if y is label else y[test]
-                folds.append(bilevel.criterion.value(z, target).mean())
+                folds.append(bilevel.criterion.loss.value(z, target).mean())
             np.testing.assert_allclose(bilevel.by_fold(warm), folds, rtol=1e-6)
             below, above = (bilevel.evaluate(theta + s * 1e-5).objective for s in (-1, 1))
             assert warm.gradient[0] == pytest.approx((above - below) / 2e-5, rel=2e-3, abs=1e-7)

@@ -29,6 +29,7 @@ LAYERS = [
         "outputs",
         "journal",
     },
+    {"criteria"},
     {"problems"},
     {"solvers", "hypergradient"},
     {"bilevel"},

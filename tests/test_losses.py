@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from foldwise.criteria import get_criterion
 from foldwise.losses import (
     CRITERIA,
     LOSSES,
@@ -26,7 +27,6 @@ from foldwise.losses import (
     Squared,
     SquaredEpsilonInsensitive,
     SquaredHinge,
-    get_criterion,
     get_loss,
 )
 from foldwise.testing import check_loss

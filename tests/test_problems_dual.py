@@ -332,7 +332,7 @@ def refit_error(bilevel, theta):
         y = problem.Y[0]
         model.fit(K[np.ix_(train, train)], y[train], c[m][train])
         z = exact_decisions(model, K, train, y[train], c[m][train], tube)
-        total += v @ bilevel.criterion.value(z[rows], y[rows])
+        total += v @ bilevel.criterion.loss.value(z[rows], y[rows])
     return total
 
 

@@ -24,6 +24,9 @@ FOUND = {
     "a grid without end": (1000129, 1000366, 1000881),
     "one width per feature of a single feature": (1030356,),
     "an intercept held by a row that only rounding sets free": (1030660,),
+    "the status of a search through landmarks at an end without them": (2000278,),
+    "kernels beyond single or double precision": (2000642, 2001164),
+    "rows on the decision boundary": (2000899,),
 }
 """Seeds that failed once, by what was the matter."""
 

@@ -33,7 +33,7 @@ from sklearn.svm import LinearSVR as SkLinearSVR
 from sklearn.utils.estimator_checks import parametrize_with_checks
 
 from foldwise import BilevelSearchCV, KernelSVC, Lin, LinearSVC, LinearSVR, Log, Logistic, Squared
-from foldwise.losses import get_criterion
+from foldwise.criteria import get_criterion
 from foldwise.models.balance import balances
 from foldwise.optimizers import METHODS
 

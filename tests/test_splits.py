@@ -22,7 +22,8 @@ from sklearn.svm import LinearSVR as SkLinearSVR
 from sklearn.utils.class_weight import compute_class_weight
 
 from foldwise import RBF, BilevelSearchCV, KernelSVC, KernelSVR, LinearSVC, LinearSVR, SemiparametricSVR
-from foldwise.losses import SquaredHinge, get_criterion
+from foldwise.criteria import get_criterion
+from foldwise.losses import SquaredHinge
 from foldwise.optimizers import Minimizer
 from foldwise.problems.assemble import LinearModel, Role, Rows, assemble, make_space
 from foldwise.problems.folds import Folds

@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 
 from foldwise import hypergradient
+from foldwise.criteria import WINDOW, Criterion, OutOfFold, Part, as_criterion
 from foldwise.deadline import look_at_clock
 from foldwise.losses import Loss
 from foldwise.space import Space
@@ -39,7 +40,8 @@ class Bilevel:
     ----------
     problems : sequence of Problem
         One when all folds share a design; one per fold when each has its own columns.
-    criterion : Loss
+    criterion : Criterion or Loss
+        A loss stands for its mean over the validation rows of every fold.
     space : Space
     solver : object with ``solve(problem, theta, W)``
     prior : callable, optional
@@ -47,9 +49,10 @@ class Bilevel:
     """
 
     def __init__(
-        self, problems: Sequence[Any], criterion: Loss, space: Space, solver: Any, prior=None
+        self, problems: Sequence[Any], criterion: Criterion | Loss, space: Space, solver: Any, prior=None
     ) -> None:
-        self.problems, self.criterion, self.space, self.solver = list(problems), criterion, space, solver
+        self.problems, self.space, self.solver = list(problems), space, solver
+        self.criterion = as_criterion(criterion)
         self.prior = prior
         self.n_tasks = sum(problem.n_tasks for problem in self.problems)
         self.n_evaluations = 0
@@ -85,19 +88,24 @@ class Bilevel:
                 if warm.sensitivities:
                     W = W + warm.sensitivities[i] @ self._reach(theta - warm.theta)
             points.append(self.solver.solve(problem, theta, W))
-        tasks = [
-            hypergradient.criterion_value(problem, point, self.criterion)
-            for problem, point in zip(self.problems, points, strict=True)
-        ]
         self.n_evaluations += 1
         self.n_inner_steps += sum(point.steps for point in points)
-        values = np.concatenate(tasks)
+        values = self.criterion.by_task(self.out_of_fold(points))
         objective = float(values.sum())
         if self.prior is not None:
             objective += self.prior(theta)[0]
         return Evaluation(
             theta, objective, values * self.n_tasks, points, all(bool(p.converged.all()) for p in points)
         )
+
+    def out_of_fold(self, points: Sequence[Any]) -> OutOfFold:
+        """The decisions of all tasks on their validation rows, with what the rows count."""
+        parts, first = [], 0
+        for i, (problem, point) in enumerate(zip(self.problems, points, strict=True)):
+            for m, rows, z, y, v in problem.validation(point):
+                parts.append(Part(i, m, first + m, rows, z, y, v))
+            first += problem.n_tasks
+        return OutOfFold(parts, self.n_tasks)
 
     def _reach(self, move: np.ndarray) -> np.ndarray:
         """A step of ``theta`` as the prediction sees it: on a log scale solutions saturate, at either end.
@@ -118,28 +126,61 @@ class Bilevel:
         if evaluation.gradient is None:
             total = np.zeros(self.space.size)
             evaluation.adjoints = []
-            for problem, point in zip(self.problems, evaluation.points, strict=True):
+            out = self.out_of_fold(evaluation.points)
+            slopes = self.criterion.slopes(out)
+            for i, (problem, point) in enumerate(zip(self.problems, evaluation.points, strict=True)):
                 look_at_clock()
-                part, u = hypergradient.gradient(problem, point, self.criterion)
-                total += part
+                own = [k for k, part in enumerate(out.parts) if part.problem == i]
+                slope, u = hypergradient.gradient(
+                    problem, point, [out.parts[k] for k in own], [slopes[k] for k in own]
+                )
+                total += slope
                 evaluation.adjoints.append(u)
             if self.prior is not None:
                 total += self.prior(evaluation.theta)[1]
             evaluation.gradient = total
         if order >= 2 and evaluation.hessian is None:
             p = self.space.size
-            total = np.zeros((p, p))
-            evaluation.sensitivities = []
-            for problem, point, u in zip(self.problems, evaluation.points, evaluation.adjoints, strict=True):
-                look_at_clock()
-                part, J = hypergradient.hessian(problem, point, self.criterion, u, exact)
-                total += part
-                evaluation.sensitivities.append(J)
+            total, evaluation.sensitivities = self.second_order(evaluation, exact)
             total[np.diag_indices(p)] += evaluation.points[0].par.bend * evaluation.gradient
             if self.prior is not None:
                 total += self.prior(evaluation.theta)[2]
             evaluation.hessian = 0.5 * (total + total.T)
         return evaluation
+
+    def second_order(
+        self, evaluation: Evaluation, exact: bool = True, window: float | None = WINDOW
+    ) -> tuple[np.ndarray, list[np.ndarray]]:
+        """The hyper-Hessian of an evaluation with a gradient, and the sensitivities of every problem.
+
+        Without the prior and the change of scale. ``window``: see :data:`foldwise.criteria.WINDOW`.
+        """
+        out = self.out_of_fold(evaluation.points)
+        bend = self.criterion.curvature(out, window)
+        total, moved = (
+            np.zeros((self.space.size, self.space.size)),
+            np.zeros((self.space.size, len(bend.signs))),
+        )
+        sensitivities = []
+        rows = zip(self.problems, evaluation.points, evaluation.adjoints, strict=True)
+        for i, (problem, point, u) in enumerate(rows):
+            look_at_clock()
+            own = [k for k, part in enumerate(out.parts) if part.problem == i]
+            part, J, columns = hypergradient.hessian(
+                problem,
+                point,
+                [out.parts[k] for k in own],
+                [bend.diagonal[k] for k in own],
+                [bend.columns[k] for k in own] if bend.columns else [],
+                u,
+                exact,
+                window,
+                bend.grams,
+            )
+            total += part
+            moved += columns if bend.columns and own else 0.0
+            sensitivities.append(J)
+        return total + (moved * bend.signs) @ moved.T, sensitivities
 
     def by_fold(self, evaluation: Evaluation) -> np.ndarray:
         """The criterion of every fold, averaged over the classes' problems: shape (folds,)."""

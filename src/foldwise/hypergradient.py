@@ -14,57 +14,55 @@ Dropping the second sum gives the Gauss-Newton matrix.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import numpy as np
 
-from foldwise.losses import Loss, Squared
+from foldwise.criteria import WINDOW, Part
 
-__all__ = ["criterion_curvature", "criterion_value", "gradient", "hessian"]
-
-WINDOW = 0.2
-"""Half width, in root mean square residuals (margins: absolute), of the band that stands for a kink."""
+__all__ = ["gradient", "hessian"]
 
 
-def criterion_value(problem, point, criterion: Loss) -> np.ndarray:
-    """Weighted criterion of every task; their sum is the outer objective."""
-    out = np.zeros(problem.n_tasks)
-    for m, _, z, y, v in problem.validation(point):
-        out[m] = v @ criterion.value(z, y)
-    return out
+def gradient(
+    problem, point, parts: Sequence[Part], slopes: Sequence[np.ndarray]
+) -> tuple[np.ndarray, np.ndarray]:
+    """``dF/dtheta`` and the adjoints ``u``, one row per task.
 
-
-def gradient(problem, point, criterion: Loss) -> tuple[np.ndarray, np.ndarray]:
-    """``dF/dtheta`` and the adjoints ``u``, one row per task."""
-    slopes = [(m, rows, v * criterion.grad(z, y)) for m, rows, z, y, v in problem.validation(point)]
-    u = problem.adjoint(point, slopes)
+    ``parts`` are the problem's own, with the criterion's ``slopes`` in their decisions.
+    """
+    u = problem.adjoint(point, [(part.m, part.rows, g) for part, g in zip(parts, slopes, strict=True)])
     return problem.contract(point, u), u
 
 
 def hessian(
-    problem, point, criterion: Loss, u: np.ndarray, exact: bool = True, window: float | None = WINDOW
-) -> tuple[np.ndarray, np.ndarray]:
-    """Hyper-Hessian without the change-of-scale term, and the sensitivities ``J`` (tasks, variables, p)."""
+    problem,
+    point,
+    parts: Sequence[Part],
+    bends: Sequence[np.ndarray],
+    columns: Sequence[np.ndarray],
+    u: np.ndarray,
+    exact: bool = True,
+    window: float | None = WINDOW,
+    grams: bool = False,
+) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Hyper-Hessian without the change-of-scale term, the sensitivities ``J``, and the columns moved by them.
+
+    ``bends`` is the diagonal of the criterion's curvature on the problem's ``parts`` and ``columns`` what it adds to
+    that, (rows, k) each. ``J`` has shape (tasks, variables, p). The columns of all problems together are one matrix, so
+    they come back as they are in ``theta``, (p, k), to be added up. With ``grams`` kept Gram matrices serve.
+    """
     J = problem.sensitivities(point)
     p = J.shape[2]
-    out = np.zeros((p, p))
-    for m, rows, z, y, v in problem.validation(point):
-        gram = problem.validation_gram(m) if isinstance(criterion, Squared) else None
+    out, moved = np.zeros((p, p)), np.zeros((p, columns[0].shape[1] if len(columns) else 0))
+    for i, part in enumerate(parts):
+        gram = problem.validation_gram(part.m) if grams else None
         if gram is not None:
-            out += 2.0 * J[m].T @ gram @ J[m]
+            out += 2.0 * J[part.m].T @ gram @ J[part.m]
             continue
-        curvature = v * criterion_curvature(criterion, z, y, v, window)
-        move = problem.moves(J, m, rows)
-        out += (move * curvature) @ move.T
+        move = problem.moves(J, part.m, part.rows)
+        out += (move * bends[i]) @ move.T
+        if len(columns):
+            moved += move @ columns[i]
     if exact:
         out += problem.bend(point, u, J, window)
-    return out, J
-
-
-def criterion_curvature(
-    criterion: Loss, z: np.ndarray, y: np.ndarray, v: np.ndarray, window: float | None
-) -> np.ndarray:
-    """Second derivative of the criterion; a jump of the first is spread over a window."""
-    out = criterion.hess(z, y)
-    for distance, jump in criterion.corners(z, y):
-        width = max((window or WINDOW) * float(np.sqrt(v @ distance**2 / v.sum())), 1e-12)
-        out = out + jump * (np.abs(distance) < width) / (2.0 * width)
-    return out
+    return out, J, moved

@@ -33,7 +33,6 @@ from foldwise.arguments import Table, check_arguments, number, numbers
 __all__ = [
     "CRITERIA",
     "LOSSES",
-    "USUAL_CRITERIA",
     "Absolute",
     "EpsilonInsensitive",
     "Hinge",
@@ -49,10 +48,7 @@ __all__ = [
     "Squared",
     "SquaredEpsilonInsensitive",
     "SquaredHinge",
-    "criterion_name",
-    "get_criterion",
     "get_loss",
-    "own_criterion",
     "typical_curvature",
 ]
 
@@ -617,46 +613,6 @@ CRITERIA: dict[str, type[Loss]] = {
 }
 
 
-SCORERS = {
-    "accuracy": "'misclassification', or a smooth one",
-    "neg_log_loss": "'logistic'",
-    "neg_mean_squared_error": "'squared'",
-    "neg_root_mean_squared_error": "'squared'",
-    "r2": "'squared'",
-    "neg_mean_absolute_error": "'absolute'",
-    "balanced_accuracy": "a smooth one with criterion_weight='balanced'",
-    "roc_auc": "none; a smooth one such as 'logistic' comes near",
-}
-"""What to say to a name of scikit-learn's ``scoring``."""
-
-USUAL_CRITERIA: dict[str, Loss] = {"regression": Squared(), "classification": Logistic(s=2.0)}
-"""What a search minimises, by task, where a model has no criterion of its own."""
-
-
-def own_criterion(loss: Loss, *, curved: bool = False) -> Loss | None:
-    """The criterion for machines with this training loss, where the usual one serves them less; None where it does not.
-
-    Decisions of a machine with the logistic loss are log odds: it is tuned by the same loss, so that its probabilities
-    stay true. ``curved`` says that the decisions are not linear in the features. docs/criteria.md has the evidence.
-
-    >>> own_criterion(Logistic()), own_criterion(Hinge()), own_criterion(Hinge(), curved=True)
-    (Logistic(s=1.0), None, ModifiedHuber())
-    """
-    if isinstance(loss, Logistic):
-        return loss
-    return ModifiedHuber() if curved and isinstance(loss, Hinge) else None
-
-
-def _get(spec: str | Loss, table: dict[str, type[Loss]], what: str) -> Loss:
-    if isinstance(spec, Loss):
-        return spec
-    if isinstance(spec, str) and spec in table:
-        return table[spec]()
-    hint = SCORERS.get(spec) if isinstance(spec, str) and table is CRITERIA else None
-    more = f". For scikit-learn's {spec!r} it is {hint}" if hint else ""
-    raise ValueError(f"unknown {what} {spec!r}; use a Loss object or one of: {', '.join(table)}{more}")
-
-
 def typical_curvature(loss: Loss, spread: float) -> float:
     """Typical second derivative of a loss: 2 for squared ones, 1/4 for logistic, about 1 for other losses of classes.
 
@@ -679,23 +635,8 @@ def get_loss(spec: str | Loss) -> Loss:
     >>> get_loss("huber")
     Huber(delta=1.35)
     """
-    return _get(spec, LOSSES, "loss")
-
-
-def get_criterion(spec: str | Loss) -> Loss:
-    """The outer criterion of this name, or the object itself.
-
-    >>> get_criterion("squared")
-    Squared()
-    """
-    return _get(spec, CRITERIA, "criterion")
-
-
-def criterion_name(criterion: Loss) -> str:
-    """The name of its class as :func:`get_criterion` knows it, whatever its parameters; else the class's own.
-
-    >>> criterion_name(ModifiedHuber())
-    'modified_huber'
-    """
-    names = {kind: name for name, kind in CRITERIA.items()}
-    return names.get(type(criterion), type(criterion).__name__)
+    if isinstance(spec, Loss):
+        return spec
+    if isinstance(spec, str) and spec in LOSSES:
+        return LOSSES[spec]()
+    raise ValueError(f"unknown loss {spec!r}; use a Loss object or one of: {', '.join(LOSSES)}")

@@ -16,6 +16,7 @@ from sklearn.utils.validation import check_array
 from foldwise.basis import framed
 from foldwise.bilevel import Bilevel, Evaluation
 from foldwise.bounds import check_size, check_varies, dimensions_of, read_space
+from foldwise.criteria import Criterion
 from foldwise.estimators.kernel import kernel_solver
 from foldwise.estimators.linear import linear_solver
 from foldwise.losses import EpsilonInsensitive, Hinge, Loss, QuarticHinge, SmoothedEpsilonInsensitive
@@ -113,15 +114,15 @@ class Program:
 
     def constant_error(self, end: Evaluation | None) -> float | None:
         """The error of predicting the mean target everywhere; None for classes and for models without a constant."""
-        problems = self.bilevel.problems
+        problems, loss = self.bilevel.problems, self.bilevel.criterion.loss
         fits = getattr(self.model, "fit_intercept", True)
-        if end is None or not fits or self.model.loss.task != "regression":
+        if end is None or loss is None or not fits or self.model.loss.task != "regression":
             return None
         total = 0.0
         for problem, point in zip(problems, end.points, strict=True):
             for m, _, z, y, v in problem.validation(point):
                 level = np.full(len(z), float(np.mean(problem.Y[problem.target[m]])))
-                total += float(v @ self.bilevel.criterion.value(level, y))
+                total += float(v @ loss.value(level, y))
         return total
 
     def flattest(self) -> np.ndarray:
@@ -143,7 +144,24 @@ class Program:
         """What a user should know about the data and about where the search ended."""
         if self.end is None:
             return self.notes
-        return [*self.notes, *self._flat_decisions(), *self._flat_intercepts()]
+        return [*self.notes, *self._flat_decisions(), *self._flat_intercepts(), *self._on_the_boundary()]
+
+    def _on_the_boundary(self) -> list[str]:
+        """Of a criterion that jumps where decisions change their sign: rows whose sign is a matter of rounding."""
+        assert self.end is not None
+        if self.bilevel.criterion.differentiable:
+            return []
+        count, share = 0, 0.0
+        for problem, point in zip(self.bilevel.problems, self.end.points, strict=True):
+            for _, _, z, _, v in problem.validation(point):
+                there = np.abs(z) <= ON_BOUNDARY * np.abs(z).max(initial=0.0)
+                count, share = count + int(there.sum()), share + float(v[there].sum())
+        if not count:
+            return []
+        return [
+            f"{count} validation rows lie on the decision boundary but for rounding, and count as the class that their "
+            f"rounding gives: the error of the same machines, fitted anew, may differ by up to {share:.4g}"
+        ]
 
     def _flat_intercepts(self) -> list[str]:
         assert self.end is not None
@@ -190,7 +208,7 @@ def build_program(
     rows: Rows,
     classes: np.ndarray | None,
     splits: Splits,
-    criterion: Loss,
+    criterion: Loss | Criterion,
     spec: Any,
     feature_names: Sequence[str] | None,
     shrinkage: float | None,
@@ -337,6 +355,8 @@ FLAT = 1e-3
 """Spread of a fold's validation decisions, in units of the target's, below which they are called the same."""
 SCOUT_ROWS = 1_000
 """Up to this many rows an exact machine with a tube is scouted on all of them: valleys of a sample are others."""
+ON_BOUNDARY = 1e-9
+"""Decisions below this share of a fold's largest are zero but for rounding."""
 BAND = 0.1
 """Half width of the band on which the hinge is smoothed for a first search."""
 

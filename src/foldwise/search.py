@@ -47,6 +47,7 @@ from foldwise.arguments import (
 from foldwise.bilevel import Bilevel
 from foldwise.bounds import training_mass
 from foldwise.checkpoint import Checkpoint
+from foldwise.criteria import Criterion, get_criterion
 from foldwise.estimators.encoding import (
     CallbackSupportMixin,
     check_target,
@@ -57,7 +58,7 @@ from foldwise.estimators.encoding import (
 )
 from foldwise.final_fit import MACHINES, limited, shortfall
 from foldwise.fit_time import fit_seconds
-from foldwise.losses import Loss, get_criterion
+from foldwise.losses import Loss
 from foldwise.models import Tunable, describe
 from foldwise.optimizers import METHODS
 from foldwise.optimizers.base import Minimizer
@@ -251,7 +252,9 @@ class BilevelSearchCV(CallbackSupportMixin, MetaEstimatorMixin, BaseEstimator):
     _arguments: ClassVar[Table] = {
         "space": SPACE | NONE,
         "method": instance((str, Minimizer), "the name of a method or a Minimizer object"),
-        "criterion": instance((str, Loss), "the name of a criterion or a Loss object"),
+        "criterion": instance(
+            (str, Loss, Criterion), "the name of a criterion, a Loss or a Criterion object"
+        ),
         "criterion_weight": replace(
             one_of("auto") | CLASS_WEIGHT, do="Weights of single rows are sample_weight of fit"
         ),
@@ -450,7 +453,7 @@ class BilevelSearchCV(CallbackSupportMixin, MetaEstimatorMixin, BaseEstimator):
         except ValueError as error:
             raise ValueError(f"criterion_weight={spec!r}: {error}") from error
 
-    def _criterion(self, tunable: Tunable) -> Loss:
+    def _criterion(self, tunable: Tunable) -> Loss | Criterion:
         if isinstance(self.criterion, str) and self.criterion == "auto":
             return tunable.criterion()
         criterion = get_criterion(self.criterion)
@@ -618,7 +621,7 @@ class BilevelSearchCV(CallbackSupportMixin, MetaEstimatorMixin, BaseEstimator):
         space = bilevel.space
         self.result_ = result
         self.space_ = space
-        self.criterion_ = bilevel.criterion
+        self.criterion_ = bilevel.criterion.loss or bilevel.criterion
         self.n_splits_ = n_splits
         self.n_iter_ = result.n_evaluations
         values = space.params(np.asarray(result.theta))

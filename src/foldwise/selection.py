@@ -92,7 +92,9 @@ def select(
         points = [_first([*before, *outcomes], bilevel.space), np.array(best.theta)]
         follows = optimizer.needs_gradient and bilevel.criterion.differentiable
         order = 0 if not follows else 2 if bilevel.space.size <= NEWTON_SIZE else 1
-        method = Halt(best.status, optimizer, order) if settings.low_rank is True else optimizer
+        # Whether training problems are solved without landmarks is judged anew.
+        ended = Status.STALLED if best.status is Status.UNSOLVED else best.status
+        method = Halt(ended, optimizer, order) if settings.low_rank is True else optimizer
         try:
             bilevel = program.without_landmarks()
         except MemoryLimitError as error:

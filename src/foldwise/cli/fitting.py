@@ -411,7 +411,7 @@ def summarize(
     from sklearn.base import clone
     from sklearn.model_selection import cross_val_score
 
-    from foldwise.losses import criterion_name
+    from foldwise.criteria import criterion_name
     from foldwise.version import __version__
 
     search, result, table = fitted.search, fitted.search.result_, rows.table

@@ -180,7 +180,7 @@ def criterion_for(method: str, family: str, task: str, loss: str | None, familie
     Several families are compared by their criterion, so it must be the same for all.
     """
     if method not in ("mpec", "slams"):
-        from foldwise.losses import USUAL_CRITERIA
+        from foldwise.criteria import USUAL_CRITERIA
 
         # With the logistic loss all families have the same criterion of their own.
         return "auto" if families == 1 or loss == "logistic" else USUAL_CRITERIA[task]

@@ -11,11 +11,12 @@ import scipy.sparse as sp
 from sklearn.kernel_ridge import KernelRidge
 from sklearn.svm import SVC, SVR
 
+from foldwise.criteria import own_criterion
 from foldwise.estimators import KernelSVC, KernelSVR, SemiparametricSVR
 from foldwise.estimators.encoding import encode_class_weight
 from foldwise.estimators.kernel import as_kernel
 from foldwise.kernels import RBF, Kernel, Linear, Polynomial, Precomputed, Sum
-from foldwise.losses import EpsilonInsensitive, Hinge, Squared, own_criterion, typical_curvature
+from foldwise.losses import EpsilonInsensitive, Hinge, Squared, typical_curvature
 from foldwise.models.balance import balances
 from foldwise.models.tunable import Tunable
 from foldwise.problems.assemble import Role

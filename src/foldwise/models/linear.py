@@ -11,13 +11,13 @@ from sklearn.svm import LinearSVC as SkLinearSVC
 from sklearn.svm import LinearSVR as SkLinearSVR
 
 from foldwise import estimators
+from foldwise.criteria import own_criterion
 from foldwise.estimators.encoding import encode_class_weight
 from foldwise.losses import (
     Logistic,
     Squared,
     SquaredEpsilonInsensitive,
     SquaredHinge,
-    own_criterion,
     typical_curvature,
 )
 from foldwise.models.balance import balances

@@ -14,7 +14,8 @@ from sklearn.pipeline import Pipeline
 from sklearn.preprocessing import StandardScaler
 
 from foldwise.arguments import check_value, instance, numbers, shown
-from foldwise.losses import USUAL_CRITERIA, Loss
+from foldwise.criteria import USUAL_CRITERIA
+from foldwise.losses import Loss
 from foldwise.space import Space
 
 __all__ = ["Tunable"]

@@ -108,6 +108,7 @@ class Trace:
         self.best: Evaluation | None = None
         self._best_record: Record | None = None
         self.details: dict[str, Any] = {}
+        self.warnings: list[str] = []
         self._vouched: tuple[Evaluation, float] | None = None
         self._seen: tuple[Evaluation, float] | None = None
         self.began = time.perf_counter() if began is None else began
@@ -145,13 +146,26 @@ class Trace:
 
     @contextmanager
     def _within(self, limited: bool) -> Iterator[None]:
-        """Solvers inside look at the deadline, if ``limited``; what they leave unfinished is forgotten."""
+        """Solvers inside look at the deadline, if ``limited``; what they leave unfinished is forgotten.
+
+        Where rounding leaves no system that can be solved, the search ends at what it has.
+        """
         try:
             with until(self.deadline if limited else None):
                 yield
         except OutOfTime:
             self.bilevel.reset()
             raise StopSearch(Status.TIME_LIMIT) from None
+        except FloatingPointError as error:
+            self.bilevel.reset()
+            if self.best is None:
+                raise ValueError(
+                    f"the training problems of the first point cannot be solved: {error}; {REMEDY}"
+                ) from error
+            self.warnings.append(
+                f"the search ended at a point whose training problems cannot be solved: {error}; {REMEDY}"
+            )
+            raise StopSearch(Status.STALLED) from None
 
     def differentiate(self, evaluation: Evaluation, order: int = 1, exact: bool = True) -> Evaluation:
         """Derivatives of an evaluation that was recorded without them."""
@@ -360,7 +374,7 @@ def _result(optimizer: Optimizer, trace: Trace, status: Status) -> Result:
     best, bilevel = trace.best, trace.bilevel
     assert best is not None
     certificate = bilevel.certify(best)
-    warnings = []
+    warnings = list(trace.warnings)
     if not best.converged:
         warnings.append(
             "a training problem did not converge within its iteration limit; raise the solver's max_iter"
@@ -410,6 +424,7 @@ class Minimizer:
     restarts : whether a search may run it from several points
     looks_around : whether, on few rows, an end that it calls a minimum is looked around and gone on from
     shrinks : whether its objective may have the penalty on the spread of per-feature widths
+    needs_loss : whether it follows criteria that are the mean of a loss alone
     limits : the method's own field for each limit of a search, such as ``tol`` and ``max_iter``
     messages : a method's own words for endings that the usual ones do not fit
 
@@ -425,6 +440,7 @@ class Minimizer:
     restarts: ClassVar[bool] = True
     looks_around: ClassVar[bool] = True
     shrinks: ClassVar[bool] = True
+    needs_loss: ClassVar[bool] = False
     limits: ClassVar[Mapping[str, str]] = {"tol": "tol", "max_iter": "max_iter"}
     messages: ClassVar[Mapping[Status, str]] = {}
     _arguments: ClassVar[Table] = {}
@@ -464,8 +480,14 @@ class Minimizer:
         """Refuse a program that the method cannot minimise; called before any evaluation."""
         if self.needs_gradient and not bilevel.criterion.differentiable:
             raise ValueError(
-                f"method {self.name!r} follows gradients, and {type(bilevel.criterion).__name__} has none; "
+                f"method {self.name!r} follows gradients, and "
+                f"{type(bilevel.criterion.loss or bilevel.criterion).__name__} has none; "
                 "use method='grid' or 'random', or criterion='smooth_misclassification' or 'logistic'"
+            )
+        if self.needs_loss and bilevel.criterion.loss is None:
+            raise ValueError(
+                f"method {self.name!r} needs a criterion that is the mean of a loss over validation rows; "
+                f"{type(bilevel.criterion).__name__} is one of all rows together. Use method='newton' or 'lbfgsb'"
             )
 
     def iterate(self, trace: Trace, theta: np.ndarray) -> Status:

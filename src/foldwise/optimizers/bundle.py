@@ -61,6 +61,7 @@ class Bundle(Minimizer):
         "memory": integer(),
     }
     name = "bundle"
+    needs_loss = True
     messages: ClassVar[Mapping[Status, str]] = {
         Status.CONVERGED: "The gradients around, kinks included, leave no common descent: a local minimum of the "
         "cross-validation error.",
@@ -135,7 +136,7 @@ class _Rows:
         for problem, point, J in parts:
             for m, rows, z, y, v in problem.validation(point):
                 blocks.append(problem.moves(J, m, rows).T * unit)
-                pieces = _pieces(bilevel.criterion, z, y)
+                pieces = _pieces(bilevel.criterion.loss, z, y)
                 slopes.append(np.stack([k for k, _ in pieces]))
                 offsets.append(np.stack([c + k * z for k, c in pieces]))
                 weights.append(v)

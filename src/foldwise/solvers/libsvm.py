@@ -186,10 +186,13 @@ class LibSvm:
                 )
             tube = float(tubes[0])
             machine = SVR(epsilon=tube, **options)
+        out = np.zeros(len(rows))
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", ConvergenceWarning)
-            machine.fit(own, y, sample_weight=c[rows])
-        out = np.zeros(len(rows))
+            try:
+                machine.fit(own, y, sample_weight=c[rows])
+            except ValueError:  # numbers beyond its single precision
+                return finish(own, y, tube, c[rows], out, 0.0, problem.intercept)
         # Labels are -1 and +1, so scikit-learn's decision is positive where ours is.
         out[machine.support_] = machine.dual_coef_[0]
         return finish(own, y, tube, c[rows], out, float(machine.intercept_[0]), problem.intercept)

@@ -7,7 +7,6 @@ from typing import Any
 
 import numpy as np
 
-from foldwise import hypergradient
 from foldwise.bilevel import Bilevel, Evaluation
 from foldwise.problems.dual import DualProblem
 from foldwise.problems.kernel import KernelProblem
@@ -166,10 +165,9 @@ def check_hyperhessian(
     assert here.gradient is not None
     hessian = here.hessian
     if any(problem.loss.piecewise_quadratic for problem in bilevel.problems):
-        parts = zip(bilevel.problems, here.points, here.adjoints, strict=True)
-        hessian = np.diag(here.points[0].par.bend * here.gradient)
-        for problem, point, u in parts:
-            hessian = hessian + hypergradient.hessian(problem, point, bilevel.criterion, u, True, None)[0]
+        hessian = (
+            np.diag(here.points[0].par.bend * here.gradient) + bilevel.second_order(here, window=None)[0]
+        )
     rows = []
     for up, down, width in _differences(bilevel, here):
         upper, lower = bilevel.differentiate(up).gradient, bilevel.differentiate(down).gradient
@@ -204,5 +202,6 @@ def _sides(bilevel: Bilevel, evaluation: Evaluation) -> np.ndarray:
         else:
             out.append(np.sign(_kink_sides(problem, point.Z, evaluation.theta)).ravel())
         for _, _, z, y, _ in problem.validation(point):
-            out += [np.sign(distance) for distance in distances(bilevel.criterion, z, y)]
+            if bilevel.criterion.loss is not None:
+                out += [np.sign(distance) for distance in distances(bilevel.criterion.loss, z, y)]
     return np.concatenate(out)

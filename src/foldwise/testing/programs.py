@@ -11,6 +11,7 @@ import scipy.sparse as sp
 
 from foldwise import design as design_module
 from foldwise.bilevel import Bilevel
+from foldwise.criteria import Criterion
 from foldwise.design import Design
 from foldwise.losses import Loss
 from foldwise.penalties import Quadratic
@@ -25,7 +26,7 @@ __all__ = ["small_bilevel"]
 
 def small_bilevel(
     loss: Loss,
-    criterion: Loss,
+    criterion: Loss | Criterion,
     tune: Mapping[str, Dimension] | None = None,
     *,
     n: int = 60,

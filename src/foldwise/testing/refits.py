@@ -12,6 +12,7 @@ from typing import Any
 
 import numpy as np
 import scipy.sparse as sp
+from scipy.optimize import minimize
 from scipy.spatial.distance import cdist
 from sklearn.base import clone
 from sklearn.exceptions import ConvergenceWarning
@@ -81,7 +82,27 @@ class CrossValidation:
 
     def value(self, params: Mapping[str, Any], order: np.random.Generator | None = None) -> float:
         """``H`` at these parameters: the mean over folds; ``order`` shuffles the training rows."""
+        if type(self.criterion).__name__ == "ProfiledLogistic":
+            return self._profiled(params, order)
         return float(np.mean(self.by_fold(params, order)))
+
+    def _profiled(self, params: Mapping[str, Any], order: np.random.Generator | None) -> float:
+        """The logistic loss in the best unit of all decisions together, by a solver that knows nothing of it."""
+        found = [self._machines_of(params, train, test, order) for train, test in self.splits]
+        z, y = (np.concatenate([one[k] for fold in found for one in fold]) for k in (0, 1))
+        v = np.concatenate([one[2] / one[2].sum() / len(fold) / len(found) for fold in found for one in fold])
+        s, unit = 1.0 / (len(z) + 2.0), max(float(np.abs(z).max()), np.finfo(float).tiny)
+
+        def loss(x: np.ndarray) -> float:
+            m = y * (np.exp(x[0]) * z / unit + (x[1] if self.criterion.offset else 0.0))
+            return float(v @ (np.logaddexp(0.0, -m) + s * m))
+
+        starts = [np.array([start, 0.0]) for start in (-8.0, 0.0, 3.0, 8.0)]
+        ends = [
+            minimize(loss, x, method="Nelder-Mead", options={"xatol": 1e-10, "fatol": 1e-15, "maxiter": 4000})
+            for x in starts
+        ]
+        return min(float(end.fun) for end in ends)
 
     def by_fold(self, params: Mapping[str, Any], order: np.random.Generator | None = None) -> np.ndarray:
         """The criterion of every fold, averaged over the machines of a classifier of several classes."""
@@ -107,6 +128,12 @@ class CrossValidation:
             self.X = whole
 
     def _fold(self, params, train, test, order) -> float:
+        parts = self._machines_of(params, train, test, order)
+        losses = [np.average(criterion_values(self.criterion, z, y), weights=v) for z, y, v in parts]
+        return float(np.mean(losses))
+
+    def _machines_of(self, params, train, test, order) -> list[tuple[np.ndarray, np.ndarray, np.ndarray]]:
+        """Decisions, targets and weights of the validation rows of every machine that is fitted to a fold."""
         train = train if order is None else order.permutation(train)
         with warnings.catch_warnings(record=True) as caught:
             warnings.simplefilter("always")
@@ -115,11 +142,7 @@ class CrossValidation:
         if any(issubclass(w.category, ConvergenceWarning) for w in caught):
             self.unsure = "the plain estimator does not converge"
         v = self._weight(test) * self._class_weight(train, test)
-        losses = [
-            np.average(criterion_values(self.criterion, zk[use], yk[use]), weights=v[use])
-            for zk, yk, use in self._machines(z, test)
-        ]
-        return float(np.mean(losses))
+        return [(zk[use], yk[use], v[use]) for zk, yk, use in self._machines(z, test)]
 
     def _weight(self, rows: np.ndarray) -> np.ndarray:
         weight = self.fit_params.get("sample_weight")

@@ -11,6 +11,7 @@ import numpy as np
 
 from foldwise.arguments import FLAG, NONE, Table, integer, number, one_of
 from foldwise.bilevel import Bilevel
+from foldwise.criteria import criterion_name
 from foldwise.optimizers.base import Minimizer, Trace
 from foldwise.optimizers.mpec.formulation import Choice, Description, Task
 from foldwise.optimizers.mpec.inner import Evaluator
@@ -51,10 +52,12 @@ class Translation:
         first = self.problems[0]
         if not all(isinstance(problem, PolyhedralProblem) for problem in self.problems):
             raise ValueError(f"got {type(getattr(first, 'loss', first)).__name__} loss; {NEEDS}")
-        criterion = CRITERIA.get(type(bilevel.criterion).__name__)
+        criterion = CRITERIA.get(type(bilevel.criterion.loss).__name__)
         classes = first.loss.task == "classification"
         if criterion is None or (criterion == "absolute") == classes:
-            raise ValueError(f"got criterion {type(bilevel.criterion).__name__}; {NEEDS}")
+            raise ValueError(
+                f"got criterion {criterion_name(bilevel.criterion.loss or bilevel.criterion)}; {NEEDS}"
+            )
         self.names = self._names()
         self.base = first.parameters(self.space.lower)
         self._check_fixed()
@@ -232,10 +235,11 @@ class KernelTranslation:
     def __init__(self, bilevel: Bilevel) -> None:
         self.space, self.problems = bilevel.space, bilevel.problems
         first = self.problems[0]
-        criterion = CRITERIA.get(type(bilevel.criterion).__name__)
+        criterion = CRITERIA.get(type(bilevel.criterion.loss).__name__)
         if first.loss.task != "classification" or criterion not in ("hinge", "misclassification"):
             raise ValueError(
-                f"got {type(first.loss).__name__} with {type(bilevel.criterion).__name__}; {NEEDS}"
+                f"got {type(first.loss).__name__} with "
+                f"{criterion_name(bilevel.criterion.loss or bilevel.criterion)}; {NEEDS}"
             )
         if bilevel.prior is not None:
             raise ValueError(

@@ -107,6 +107,7 @@ class PenalizedBilevel(Minimizer):
         "max_iter": integer(),
     }
     name = "pbp"
+    needs_loss = True
     messages: ClassVar[Mapping[Status, str]] = {
         Status.CONVERGED: "The penalised problem is solved and its weights solve their training problems; the point "
         "is the best of those evaluated exactly.",

@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 
 from foldwise.bilevel import Bilevel
-from foldwise.hypergradient import WINDOW, criterion_curvature
+from foldwise.criteria import WINDOW, row_curvature
 from foldwise.losses import Squared
 from foldwise.optimizers.pbp.subproblem import ArrowModel, Polyhedron
 from foldwise.optimizers.quadratic import natural_units
@@ -100,7 +100,8 @@ class Penalised:
 
     def __init__(self, bilevel: Bilevel) -> None:
         check_problems(bilevel)
-        self.bilevel, self.space = bilevel, bilevel.space
+        assert bilevel.criterion.loss is not None
+        self.bilevel, self.space, self.criterion = bilevel, bilevel.space, bilevel.criterion.loss
         # Problems with a state of their own: what happens here does not depend on evaluations in between.
         self.problems: list[LinearProblem] = [problem.twin() for problem in bilevel.problems]
         # A unit step of a weight changes F by about one unit squared of the target.
@@ -143,7 +144,7 @@ class Penalised:
             residual = (pull + push) / unit
             penalty += float(np.sum(residual**2))
             for _, _, decision, y, v in problem.validation(problem.unsolved(w, theta, z)):
-                outer += float(v @ self.bilevel.criterion.value(decision, y))
+                outer += float(v @ self.criterion.value(decision, y))
             residuals.append(residual)
             decisions.append(z)
         if self.bilevel.prior is not None:
@@ -189,14 +190,14 @@ class Penalised:
     def _outer_gradient(self, problem: LinearProblem, point: Point) -> np.ndarray:
         out = np.zeros_like(point.W)
         for m, rows, z, y, v in problem.validation(point):
-            out[m] = problem.design.pull((v * self.bilevel.criterion.grad(z, y))[None], rows)[0]
+            out[m] = problem.design.pull((v * self.criterion.grad(z, y))[None], rows)[0]
         return out
 
     def _outer_hessian(self, centre: Centre) -> list[np.ndarray]:
         """Second derivative of the criterion in the scaled weights of every task; negative curvature is left out."""
         if self._outer_hessians is not None:
             return self._outer_hessians
-        criterion, out = self.bilevel.criterion, []
+        criterion, out = self.criterion, []
         for problem, w, z, unit in zip(self.problems, centre.W, centre.Z, self.column, strict=True):
             both, D = np.outer(unit, unit), problem.n_columns
             part = [np.zeros((D, D)) for _ in range(problem.n_tasks)]
@@ -206,7 +207,7 @@ class Penalised:
                 if gram is not None:
                     part[m] = 2.0 * gram / both
                     continue
-                bend = v * np.maximum(criterion_curvature(criterion, decision, y, v, WINDOW), 0.0)
+                bend = v * np.maximum(row_curvature(criterion, decision, y, v, WINDOW), 0.0)
                 part[m] = problem.design.gram(bend, rows) / both
             out += part
         if isinstance(criterion, Squared):

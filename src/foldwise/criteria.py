@@ -1,0 +1,383 @@
+r"""What a search minimises: a function of all out-of-fold decisions together.
+
+The simplest criterion is a loss, averaged by fold (:class:`MeanLoss`): rows do not know of each other. Others are
+functions of all rows at once, such as a score with a scale that is fitted to them (:class:`ProfiledLogistic`), or a
+comparison of pairs. A criterion gives its value, its slopes in every decision and, for second-order methods, its
+curvature: a diagonal and a few columns. Everything else (training problems, adjoints, sensitivities) does not depend on
+which one it is.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Any, ClassVar
+
+import numpy as np
+from scipy.special import expit
+
+from foldwise.arguments import FLAG, Table, check_arguments
+from foldwise.losses import CRITERIA, Hinge, Logistic, Loss, ModifiedHuber, Squared
+
+__all__ = [
+    "NAMED_CRITERIA",
+    "USUAL_CRITERIA",
+    "WINDOW",
+    "Criterion",
+    "Curvature",
+    "MeanLoss",
+    "OutOfFold",
+    "Part",
+    "ProfiledLogistic",
+    "as_criterion",
+    "criterion_name",
+    "get_criterion",
+    "own_criterion",
+    "row_curvature",
+]
+
+Array = np.ndarray
+
+WINDOW = 0.2
+"""Half width, in root mean square residuals (margins: absolute), of the band that stands for a kink."""
+
+
+@dataclass(frozen=True, eq=False)
+class Part:
+    """The validation rows of one task: a fold of one machine.
+
+    Attributes
+    ----------
+    problem, m : which problem it belongs to, and its number there
+    task : its number among all tasks
+    rows : where its rows are in the problem's design
+    z, y : decisions and targets
+    v : what the rows count; a mean over rows and tasks is a sum with these weights, and over all parts they sum to one
+    """
+
+    problem: int
+    m: int
+    task: int
+    rows: Any
+    z: Array
+    y: Array
+    v: Array
+
+
+@dataclass(frozen=True, eq=False)
+class OutOfFold:
+    """Decisions of every task on its validation rows, part by part and end to end."""
+
+    parts: Sequence[Part]
+    n_tasks: int
+
+    @cached_property
+    def z(self) -> Array:
+        """Decisions, end to end."""
+        return np.concatenate([part.z for part in self.parts])
+
+    @cached_property
+    def y(self) -> Array:
+        """Targets, end to end."""
+        return np.concatenate([part.y for part in self.parts])
+
+    @cached_property
+    def v(self) -> Array:
+        """Weights, end to end."""
+        return np.concatenate([part.v for part in self.parts])
+
+    def by_part(self, values: Array) -> list[Array]:
+        """An array with one entry (or row) for every decision, cut into the parts."""
+        ends = np.cumsum([len(part.z) for part in self.parts])
+        return np.split(values, ends[:-1])
+
+    def sums(self, values: Sequence[Array]) -> Array:
+        """Weighted sums of values by part: shape (tasks,)."""
+        out = np.zeros(self.n_tasks)
+        for part, one in zip(self.parts, values, strict=True):
+            out[part.task] = part.v @ one
+        return out
+
+
+@dataclass(frozen=True, eq=False)
+class Curvature:
+    """Second derivatives in the decisions: ``diag(diagonal) + columns diag(signs) columns'``, all by part.
+
+    ``grams`` says that the diagonal is twice the weights, so that kept Gram matrices serve instead of rows.
+    """
+
+    diagonal: list[Array]
+    columns: list[Array] = field(default_factory=list)
+    signs: Array = field(default_factory=lambda: np.zeros(0))
+    grams: bool = False
+
+
+class Criterion:
+    """Base of what a search minimises.
+
+    A subclass gives ``by_row`` or ``by_task``, and for methods that follow gradients ``slopes`` and ``curvature``.
+
+    Attributes
+    ----------
+    task : "regression" or "classification"; classes are -1 and +1
+    differentiable, smooth, convex, polyhedral : as of a :class:`~foldwise.losses.Loss`
+    loss : the loss whose mean it is; None for others
+    """
+
+    task: str = "classification"
+    differentiable: bool = True
+    smooth: bool = True
+    convex: bool = False
+    polyhedral: bool = False
+    loss: Loss | None = None
+
+    def by_row(self, out: OutOfFold) -> Array | None:
+        """What every row adds to the criterion before it is weighted; None where rows cannot be told apart."""
+        return None
+
+    def by_task(self, out: OutOfFold) -> Array:
+        """What every task adds to the criterion: shape (tasks,)."""
+        rows = self.by_row(out)
+        if rows is None:
+            raise TypeError(f"{type(self).__name__} defines neither by_row(out) nor by_task(out)")
+        return out.sums(out.by_part(rows))
+
+    def value(self, out: OutOfFold) -> float:
+        """The criterion: what the tasks add up to."""
+        return float(self.by_task(out).sum())
+
+    def slopes(self, out: OutOfFold) -> list[Array]:
+        """Its derivative in every decision, by part."""
+        raise TypeError(f"{type(self).__name__} does not define slopes(out); use method='grid' or 'random'")
+
+    def curvature(self, out: OutOfFold, window: float | None = WINDOW) -> Curvature:
+        """Its second derivatives; a jump of the first is spread over a ``window``."""
+        raise TypeError(f"{type(self).__name__} does not define curvature(out); use method='lbfgsb'")
+
+
+@dataclass(frozen=True)
+class MeanLoss(Criterion):
+    """A loss, averaged over the rows of every fold and then over the folds.
+
+    >>> part = Part(0, 0, 0, None, np.array([0.5, -1.0]), np.array([1.0, 1.0]), np.array([0.5, 0.5]))
+    >>> MeanLoss(Squared()).value(OutOfFold([part], 1))
+    2.125
+    """
+
+    loss: Loss
+
+    def __post_init__(self) -> None:
+        for name in ("task", "differentiable", "smooth", "convex", "polyhedral"):
+            object.__setattr__(self, name, getattr(self.loss, name))
+
+    def by_row(self, out: OutOfFold) -> Array:
+        """The losses."""
+        return np.concatenate([self.loss.value(part.z, part.y) for part in out.parts])
+
+    def by_task(self, out: OutOfFold) -> Array:
+        """Weighted losses of every task."""
+        return out.sums([self.loss.value(part.z, part.y) for part in out.parts])
+
+    def slopes(self, out: OutOfFold) -> list[Array]:
+        """Weighted first derivatives."""
+        return [part.v * self.loss.grad(part.z, part.y) for part in out.parts]
+
+    def curvature(self, out: OutOfFold, window: float | None = WINDOW) -> Curvature:
+        """Weighted second derivatives; rows do not know of each other."""
+        if isinstance(self.loss, Squared):
+            return Curvature([2.0 * part.v for part in out.parts], grams=True)
+        bends = [p.v * row_curvature(self.loss, p.z, p.y, p.v, window) for p in out.parts]
+        return Curvature(bends)
+
+
+def row_curvature(loss: Loss, z: Array, y: Array, v: Array, window: float | None) -> Array:
+    """Second derivative of a loss; a jump of the first is spread over a window."""
+    out = loss.hess(z, y)
+    for distance, jump in loss.corners(z, y):
+        width = max((window or WINDOW) * float(np.sqrt(v @ distance**2 / v.sum())), 1e-12)
+        out = out + jump * (np.abs(distance) < width) / (2.0 * width)
+    return out
+
+
+@dataclass(frozen=True)
+class ProfiledLogistic(Criterion):
+    r"""The logistic loss of decisions in their own best unit.
+
+    .. math::  \min_{a \ge 0} \; \sum_i v_i \big[ \log(1 + e^{-m_i}) + s\, m_i \big],  \qquad  m_i = y_i (a z_i + b),
+
+    over all out-of-fold rows together, ``b = 0`` unless ``offset``. The unit of an SVM's decisions means nothing across
+    different ``C`` and kernel widths, so a loss in a fixed unit compares unlike things; with the unit profiled out this
+    is the log loss of the probabilities ``1 / (1 + exp(-(a z + b)))`` that the decisions give, a proper score. The
+    label smoothing ``s = 1 / (N + 2)`` with ``N`` rows is Platt's [1]_: without it ``a`` runs away where every row is
+    on its side. Where the decisions are no better than chance, ``a`` is 0 and the criterion flat.
+
+    By the envelope theorem its slopes are those at the fitted ``a`` and ``b``; its curvature is the Schur complement in
+    them, one column for each.
+
+    Parameters
+    ----------
+    offset : bool
+        Whether an offset ``b`` is fitted as well.
+
+    References
+    ----------
+    .. [1] J. Platt, Probabilistic outputs for support vector machines and comparisons to regularized likelihood
+       methods, in: Advances in Large Margin Classifiers, MIT Press, 1999.
+
+    Examples
+    --------
+    >>> z, y = np.array([2.0, -1.0, 0.5, -0.5]), np.array([1.0, -1.0, -1.0, 1.0])
+    >>> out = OutOfFold([Part(0, 0, 0, None, z, y, np.full(4, 0.25))], 1)
+    >>> far = OutOfFold([Part(0, 0, 0, None, 100 * z, y, np.full(4, 0.25))], 1)
+    >>> abs(ProfiledLogistic().value(out) - ProfiledLogistic().value(far)) < 1e-12
+    True
+    """
+
+    offset: bool = False
+
+    _arguments: ClassVar[Table] = {"offset": FLAG}
+
+    def __post_init__(self) -> None:
+        check_arguments(self)
+
+    def fitted(self, out: OutOfFold) -> tuple[float, float]:
+        """The unit ``a`` and the offset ``b``; Newton's method on a convex function of one or two numbers."""
+        y, v, s = out.y, out.v, _smoothing(out)
+        unit = float(np.sqrt(v @ out.z**2 / v.sum()))
+        if not (unit > 0 and np.isfinite(unit)):
+            return 0.0, 0.0
+        A = np.column_stack([out.z / unit, np.ones(len(y))])[:, : 2 if self.offset else 1]
+        x = np.zeros(A.shape[1])
+
+        def value(x: Array) -> float:
+            m = y * (A @ x)
+            return float(v @ (np.logaddexp(0.0, -m) + s * m))
+
+        for _ in range(100):
+            m, before = y * (A @ x), value(x)
+            slope = (v * y * (s - expit(-m))) @ A
+            H = (A.T * (v * expit(m) * expit(-m))) @ A
+            free = np.ones(len(x), bool)
+            free[0] = x[0] > 0 or slope[0] < 0
+            if np.max(np.abs(slope[free]), initial=0.0) <= 1e-15:
+                break
+            step = np.zeros(len(x))
+            ridge = 1e-14 * max(float(np.trace(H)), 1e-300)
+            step[free] = -np.linalg.solve(H[np.ix_(free, free)] + ridge * np.eye(free.sum()), slope[free])
+            if -float(slope @ step) <= 1e-12 * before:  # below what the value can show: one last step
+                x = x + step
+                x[0] = max(x[0], 0.0)
+                break
+            t = 1.0
+            while t > 1e-10:
+                trial = x + t * step
+                trial[0] = max(trial[0], 0.0)
+                if value(trial) <= before + 1e-4 * t * float(slope @ step):
+                    break
+                t *= 0.5
+            if t <= 1e-10 or np.array_equal(trial, x):
+                break
+            x = trial
+        return float(x[0] / unit), float(x[1]) if self.offset else 0.0
+
+    def by_row(self, out: OutOfFold) -> Array:
+        """The log loss of every row at the fitted unit."""
+        a, b = self.fitted(out)
+        m = out.y * (a * out.z + b)
+        return np.logaddexp(0.0, -m) + _smoothing(out) * m
+
+    def slopes(self, out: OutOfFold) -> list[Array]:
+        """Derivatives at the fitted unit: what the unit itself moves is nothing to first order."""
+        a, b = self.fitted(out)
+        m = out.y * (a * out.z + b)
+        return out.by_part(out.v * a * out.y * (_smoothing(out) - expit(-m)))
+
+    def curvature(self, out: OutOfFold, window: float | None = WINDOW) -> Curvature:
+        """Second derivatives at the fitted unit, less what refitting it takes back."""
+        a, b = self.fitted(out)
+        z, y, v = out.z, out.y, out.v
+        m = y * (a * z + b)
+        bend = v * expit(m) * expit(-m)
+        diagonal = out.by_part(a * a * bend)
+        if a == 0:
+            return Curvature(diagonal)
+        # With A the derivatives of the margins in (a, b): cross = d2 / dz d(a, b), inner = d2 / d(a, b)2.
+        A = np.column_stack([z, np.ones(len(z))])[:, : 2 if self.offset else 1]
+        cross = a * bend[:, None] * A
+        cross[:, 0] += v * y * (_smoothing(out) - expit(-m))
+        inner = (A.T * bend) @ A
+        values, vectors = np.linalg.eigh(inner)
+        kept = values > 1e-14 * values.max(initial=0.0)
+        columns = cross @ (vectors[:, kept] / np.sqrt(values[kept]))
+        return Curvature(diagonal, out.by_part(columns), -np.ones(int(kept.sum())))
+
+
+def _smoothing(out: OutOfFold) -> float:
+    """Platt's share of the other label."""
+    return 1.0 / (len(out.z) + 2.0)
+
+
+NAMED_CRITERIA: dict[str, type[Loss] | type[Criterion]] = {**CRITERIA, "profiled_logistic": ProfiledLogistic}
+"""Criteria that have a name: losses, and others."""
+
+SCORERS = {
+    "accuracy": "'misclassification', or a smooth one",
+    "neg_log_loss": "'profiled_logistic', or 'logistic' for decisions that are log odds",
+    "neg_mean_squared_error": "'squared'",
+    "neg_root_mean_squared_error": "'squared'",
+    "r2": "'squared'",
+    "neg_mean_absolute_error": "'absolute'",
+    "balanced_accuracy": "a smooth one with criterion_weight='balanced'",
+    "roc_auc": "none; a smooth one such as 'profiled_logistic' comes near",
+}
+"""What to say to a name of scikit-learn's ``scoring``."""
+
+USUAL_CRITERIA: dict[str, Loss] = {"regression": Squared(), "classification": Logistic(s=2.0)}
+"""What a search minimises, by task, where a model has no criterion of its own."""
+
+
+def own_criterion(loss: Loss, *, curved: bool = False) -> Loss | None:
+    """The criterion for machines with this training loss, where the usual one serves them less; None where it does not.
+
+    Decisions of a machine with the logistic loss are log odds: it is tuned by the same loss, so that its probabilities
+    stay true. ``curved`` says that the decisions are not linear in the features. docs/criteria.md has the evidence.
+
+    >>> own_criterion(Logistic()), own_criterion(Hinge()), own_criterion(Hinge(), curved=True)
+    (Logistic(s=1.0), None, ModifiedHuber())
+    """
+    if isinstance(loss, Logistic):
+        return loss
+    return ModifiedHuber() if curved and isinstance(loss, Hinge) else None
+
+
+def as_criterion(spec: Loss | Criterion) -> Criterion:
+    """A loss as the criterion that is its mean; a criterion is itself."""
+    return spec if isinstance(spec, Criterion) else MeanLoss(spec)
+
+
+def get_criterion(spec: str | Loss | Criterion) -> Loss | Criterion:
+    """The outer criterion of this name, or the object itself.
+
+    >>> get_criterion("squared"), get_criterion("profiled_logistic")
+    (Squared(), ProfiledLogistic(offset=False))
+    """
+    if isinstance(spec, (Loss, Criterion)):
+        return spec
+    if isinstance(spec, str) and spec in NAMED_CRITERIA:
+        return NAMED_CRITERIA[spec]()
+    hint = SCORERS.get(spec) if isinstance(spec, str) else None
+    more = f". For scikit-learn's {spec!r} it is {hint}" if hint else ""
+    raise ValueError(
+        f"unknown criterion {spec!r}; use a Loss or Criterion object, or one of: {', '.join(NAMED_CRITERIA)}{more}"
+    )
+
+
+def criterion_name(criterion: Loss | Criterion) -> str:
+    """The name of its class as :func:`get_criterion` knows it, whatever its parameters; else the class's own.
+
+    >>> criterion_name(ModifiedHuber()), criterion_name(ProfiledLogistic(offset=True))
+    ('modified_huber', 'profiled_logistic')
+    """
+    names: dict[type, str] = {kind: name for name, kind in NAMED_CRITERIA.items()}
+    return names.get(type(criterion), type(criterion).__name__)

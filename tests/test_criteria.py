@@ -1,0 +1,281 @@
+"""What a search minimises: means of losses, a score with a unit of its own, and criteria written by others."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import pytest
+from scipy.optimize import minimize
+from scipy.special import expit
+from sklearn import svm
+from sklearn.linear_model import LogisticRegression
+from sklearn.metrics import log_loss, roc_auc_score
+from sklearn.model_selection import StratifiedKFold, cross_val_predict
+from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import StandardScaler
+
+from foldwise import RBF, BilevelSearchCV, KernelSVC, LinearSVC
+from foldwise.criteria import (
+    NAMED_CRITERIA,
+    Criterion,
+    Curvature,
+    MeanLoss,
+    OutOfFold,
+    Part,
+    ProfiledLogistic,
+    get_criterion,
+)
+from foldwise.losses import Hinge, Logistic, Loss, Squared, SquaredHinge
+from foldwise.space import Log
+from foldwise.testing import check_hypergradient, check_hyperhessian, small_bilevel
+
+
+def decisions(seed=0, n=40, noise=1.0):
+    """Out-of-fold decisions of three tasks with weights of their own."""
+    rng = np.random.default_rng(seed)
+    y = np.where(rng.random(n) < 0.4, 1.0, -1.0)
+    z = y + noise * rng.normal(size=n)
+    v = rng.uniform(0.2, 2, n)
+    v /= v.sum()
+    parts = [
+        Part(0, k, k, rows, z[rows], y[rows], v[rows])
+        for k, rows in enumerate(np.array_split(np.arange(n), 3))
+    ]
+    return OutOfFold(parts, 3)
+
+
+def moved(out, z):
+    parts = [
+        Part(p.problem, p.m, p.task, p.rows, part, p.y, p.v)
+        for p, part in zip(out.parts, out.by_part(z), strict=True)
+    ]
+    return OutOfFold(parts, out.n_tasks)
+
+
+def second_derivatives(criterion, out):
+    """The curvature as a matrix."""
+    bend = criterion.curvature(out)
+    H = np.diag(np.concatenate(bend.diagonal))
+    if bend.columns:
+        U = np.concatenate(bend.columns)
+        H = H + (U * bend.signs) @ U.T
+    return H
+
+
+@pytest.mark.parametrize("offset", [False, True])
+@pytest.mark.parametrize("noise", [0.3, 1.0, 3.0])
+def test_the_unit_is_the_best_one(offset, noise):
+    out = decisions(1, noise=noise)
+    s = 1 / (len(out.z) + 2)
+
+    def loss(x):
+        m = out.y * (x[0] * out.z + (x[1] if offset else 0.0))
+        return out.v @ (np.log1p(np.exp(-m)) + s * m)
+
+    wanted = minimize(
+        loss, [1.0, 0.0], bounds=[(0, None), (None, None)], options={"ftol": 1e-15, "gtol": 1e-10}
+    )
+    criterion = ProfiledLogistic(offset)
+    assert criterion.value(out) == pytest.approx(wanted.fun, rel=1e-9)
+    assert criterion.fitted(out)[0] == pytest.approx(wanted.x[0], rel=1e-4)
+    assert criterion.by_task(out).sum() == pytest.approx(criterion.value(out), rel=1e-14)
+    assert out.v @ criterion.by_row(out) == pytest.approx(criterion.value(out), rel=1e-14)
+
+
+@pytest.mark.parametrize("offset", [False, True])
+def test_slopes_and_curvature_are_those_of_the_profiled_value(offset):
+    out, criterion, h = decisions(2), ProfiledLogistic(offset), 1e-5
+    g, H = np.concatenate(criterion.slopes(out)), second_derivatives(criterion, out)
+    assert np.abs(g).max() > 1e-3
+    for i in range(len(out.z)):
+        e = h * (np.arange(len(out.z)) == i)
+        up, down = moved(out, out.z + e), moved(out, out.z - e)
+        assert g[i] == pytest.approx((criterion.value(up) - criterion.value(down)) / (2 * h), abs=1e-8)
+        change = (np.concatenate(criterion.slopes(up)) - np.concatenate(criterion.slopes(down))) / (2 * h)
+        assert np.allclose(H[i], change, atol=1e-7 * np.abs(H).max() + 1e-9)
+
+
+@pytest.mark.parametrize("factor", [1e-6, 1e6])
+def test_the_unit_of_the_decisions_does_not_matter(factor):
+    out = decisions(3)
+    assert ProfiledLogistic().value(moved(out, factor * out.z)) == pytest.approx(
+        ProfiledLogistic().value(out), rel=1e-10
+    )
+
+
+def test_decisions_that_tell_all_or_nothing():
+    out = decisions(4, noise=0.0)
+    a, _ = ProfiledLogistic().fitted(out)
+    assert 3.0 < a < 10.0  # every row on its side: bounded by the smoothing
+    against = moved(out, -out.y)
+    assert ProfiledLogistic().fitted(against)[0] == 0.0
+    assert ProfiledLogistic().value(against) == pytest.approx(np.log(2))
+    assert not np.any(np.concatenate(ProfiledLogistic().slopes(against)))
+    nothing = moved(out, np.zeros(len(out.z)))
+    assert ProfiledLogistic().value(nothing) == pytest.approx(np.log(2))
+    one_class = OutOfFold([Part(0, 0, 0, None, np.array([1.0, 2.0]), np.ones(2), np.full(2, 0.5))], 1)
+    assert 0 < ProfiledLogistic().value(one_class) < np.log(2)
+
+
+def test_a_loss_is_the_simplest_criterion():
+    out = decisions(5)
+    assert MeanLoss(SquaredHinge()).value(out) == pytest.approx(out.v @ SquaredHinge().value(out.z, out.y))
+    assert np.allclose(np.concatenate(MeanLoss(Squared()).slopes(out)), 2 * out.v * (out.z - out.y))
+    assert MeanLoss(Hinge()).polyhedral
+    for name, kind in NAMED_CRITERIA.items():
+        assert type(get_criterion(name)) is kind
+
+
+@pytest.mark.parametrize("offset", [False, True])
+@pytest.mark.parametrize("targets", [1, 3])
+def test_hypergradient_and_hessian_through_linear_machines(offset, targets):
+    tune = {"lam": Log(1e-3, 1e3, per="feature")}
+    options = {"n_targets": targets, "sample_weight": True}
+    check_hypergradient(*small_bilevel(Logistic(), ProfiledLogistic(offset), tune, **options))
+    check_hyperhessian(*small_bilevel(Logistic(), ProfiledLogistic(offset), tune, **options))
+
+
+def classes(seed=0, n=90, d=4, kinds=2):
+    rng = np.random.default_rng(seed)
+    X = rng.normal(size=(n, d))
+    score = X[:, 0] * X[:, 1] + 0.5 * X[:, 2] + 0.5 * rng.normal(size=n)
+    return X, np.digitize(score, np.quantile(score, np.arange(1, kinds) / kinds))
+
+
+@pytest.mark.parametrize(
+    "machine",
+    [
+        svm.SVC(),
+        KernelSVC(),
+        KernelSVC(loss="hinge"),
+        LinearSVC(),
+        LinearSVC(loss="hinge"),
+        LogisticRegression(),
+    ],
+    ids=["SVC", "KernelSVC", "KernelSVC, exact", "LinearSVC", "LinearSVC, exact", "LogisticRegression"],
+)
+def test_searches_by_the_profiled_logistic(machine):
+    X, y = classes()
+    folds = StratifiedKFold(4, shuffle=True, random_state=0)
+    whole = make_pipeline(StandardScaler(), machine)
+    search = BilevelSearchCV(whole, cv=folds, criterion="profiled_logistic").fit(X, y)
+    assert search.result_.objective <= search.result_.objective_start
+    # By refitting the plain estimator, and scikit-learn's log loss of the calibrated decisions.
+    best = whole.set_params(**search.best_params_)
+    last = best.steps[-1][1]
+    last.set_params(**{"tol": 1e-8 if hasattr(last, "tol") else None})
+    z = cross_val_predict(best, X, y, cv=folds, method="decision_function")
+    v = np.concatenate([np.full(len(test), 1 / (4 * len(test))) for _, test in folds.split(X, y)])
+    order = np.concatenate([test for _, test in folds.split(X, y)])
+    z, sign = z[order], np.where(y[order] == 1, 1.0, -1.0)
+
+    def loss(t):
+        m = sign * np.exp(t) * z
+        return v @ (np.logaddexp(0, -m) + m / (len(z) + 2))
+
+    grid = np.linspace(-6, 8, 20_001)
+    wanted = min(loss(t) for t in grid)
+    assert -search.best_score_ == pytest.approx(wanted, rel=1e-4)
+    t = grid[np.argmin([loss(t) for t in grid])]
+    plain = log_loss(y[order], expit(np.exp(t) * z), sample_weight=v)
+    assert abs(plain + search.best_score_) < 0.05
+
+
+def test_several_classes_share_one_unit():
+    X, y = classes(kinds=3)
+    for machine in (svm.SVC(), KernelSVC(kernel=RBF(0.3))):
+        search = BilevelSearchCV(machine, {"C": (1e-2, 1e2)}, cv=3, criterion="profiled_logistic").fit(X, y)
+        assert search.result_.status == "converged"
+
+
+@pytest.mark.parametrize(
+    ("options", "machine"),
+    [
+        ({"method": "bundle"}, KernelSVC()),
+        ({"method": "pbp"}, LinearSVC()),
+        ({"method": "mpec"}, LinearSVC(loss="hinge")),
+    ],
+    ids=lambda value: str(value)[:24],
+)
+def test_methods_that_need_a_loss_say_so(options, machine):
+    X, y = classes()
+    with pytest.raises(ValueError, match=r"needs a criterion|got criterion profiled_logistic"):
+        BilevelSearchCV(machine, {"C": (1e-2, 1e2)}, criterion="profiled_logistic", **options).fit(X, y)
+
+
+def test_regression_has_no_classes():
+    X, _ = classes()
+    with pytest.raises(ValueError, match="needs classes"):
+        BilevelSearchCV(svm.SVR(), criterion="profiled_logistic").fit(X, X[:, 0])
+
+
+# A criterion of the user's own, in one class: pairs of rows.
+
+
+@dataclass(frozen=True)
+class SmoothAuc(Criterion):
+    """The share of pairs in the wrong order, smoothed: one minus the area under the ROC curve."""
+
+    width: float = 0.3
+
+    def _pairs(self, out):
+        up, down = np.flatnonzero(out.y > 0), np.flatnonzero(out.y < 0)
+        weight = out.v[up][:, None] * out.v[down]
+        return up, down, weight / weight.sum(), (out.z[up][:, None] - out.z[down]) / self.width
+
+    def by_task(self, out):
+        _, _, weight, gap = self._pairs(out)
+        total = float(np.sum(weight * expit(-gap)))
+        return np.full(out.n_tasks, total / out.n_tasks)
+
+    def slopes(self, out):
+        up, down, weight, gap = self._pairs(out)
+        slope = -weight * expit(-gap) * expit(gap) / self.width
+        g = np.zeros(len(out.z))
+        g[up], g[down] = slope.sum(axis=1), -slope.sum(axis=0)
+        return out.by_part(g)
+
+    def curvature(self, out, window=None):
+        up, down, weight, gap = self._pairs(out)
+        p = expit(-gap)
+        bend = weight * p * (1 - p) * (1 - 2 * p) / self.width**2
+        H = np.zeros((len(out.z), len(out.z)))
+        H[np.ix_(up, down)] = -bend
+        H[np.ix_(down, up)] = -bend.T
+        H[up, up], H[down, down] = bend.sum(axis=1), bend.sum(axis=0)
+        values, vectors = np.linalg.eigh(H)
+        columns = vectors * np.sqrt(np.abs(values))
+        return Curvature(out.by_part(np.zeros(len(out.z))), out.by_part(columns), np.sign(values))
+
+
+def test_a_criterion_of_pairs_has_exact_derivatives():
+    tune = {"lam": Log(1e-3, 1e3, per="feature")}
+    check_hypergradient(*small_bilevel(Logistic(), SmoothAuc(), tune))
+    check_hyperhessian(*small_bilevel(Logistic(), SmoothAuc(), tune))
+
+
+@pytest.mark.parametrize(
+    "machine", [svm.SVC(), KernelSVC(), LinearSVC()], ids=lambda m: type(m).__module__[:8]
+)
+def test_a_criterion_of_pairs_runs_through_whole_searches(machine):
+    X, y = classes(3)
+    folds = StratifiedKFold(3, shuffle=True, random_state=0)
+    search = BilevelSearchCV(machine, cv=folds, criterion=SmoothAuc()).fit(X, y)
+    assert search.result_.objective < search.result_.objective_start + 1e-12
+    assert isinstance(search.criterion_, SmoothAuc)
+    z = cross_val_predict(
+        machine.set_params(**search.best_params_), X, y, cv=folds, method="decision_function"
+    )
+    assert 1 - roc_auc_score(y, z) < search.result_.objective + 0.15
+
+
+def test_what_is_no_criterion_is_refused():
+    X, y = classes()
+    with pytest.raises((TypeError, ValueError), match="criterion"):
+        BilevelSearchCV(svm.SVC(), criterion=3).fit(X, y)
+    with pytest.raises(ValueError, match="profiled_logistic"):
+        BilevelSearchCV(svm.SVC(), criterion="neg_log_loss").fit(X, y)
+    with pytest.raises(TypeError, match="neither by_row"):
+        Criterion().value(decisions())
+    assert issubclass(Squared, Loss)
