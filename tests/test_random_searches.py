@@ -25,7 +25,7 @@ FOUND = {
     "one width per feature of a single feature": (1030356,),
     "an intercept held by a row that only rounding sets free": (1030660,),
     "the status of a search through landmarks at an end without them": (2000278,),
-    "kernels beyond single or double precision": (2000642, 2001164),
+    "kernels beyond single or double precision": (2000642, 2001164, 2003046),
     "rows on the decision boundary": (2000899,),
 }
 """Seeds that failed once, by what was the matter."""

@@ -43,6 +43,7 @@ class LibSvm:
     max_iter: int = 100
     cache_size: float = 200.0
 
+    @np.errstate(over="ignore", invalid="ignore")
     def solve(self, problem: DualProblem, theta: np.ndarray, W: np.ndarray) -> KernelPoint:
         """Solve every task at ``theta``, near decisions ``W`` (tasks, n + 1); where they are zero, from nothing."""
         par = problem.parameters(theta)
@@ -58,7 +59,7 @@ class LibSvm:
             done = None
             if W[m].any():
                 done = settle(gram, y, tube, c[m], W[m, :-1], problem.intercept)
-            if done is None:
+            if done is None or not np.isfinite(done.gap):
                 rows = np.flatnonzero(c[m] > 0)
                 done = self._fit(problem, y[rows], tube, gram.K, c[m], rows)
                 alpha[m, rows] = done.alpha
