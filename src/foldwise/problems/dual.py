@@ -46,7 +46,8 @@ class FreeSystem(ActiveSystem):
     @classmethod
     def build(cls, H: np.ndarray, rows: np.ndarray, D: Any, intercept: bool) -> FreeSystem:
         """Factor ``H = K_FF``, which is overwritten; dependent rows get a vanishing ridge. ``D`` is not used."""
-        size = max(float(np.trace(H)) / max(len(rows), 1), np.finfo(float).tiny)
+        size = float(np.trace(H)) / max(len(rows), 1)
+        size = size if size > 1e-200 else 1.0  # rows that the kernel does not see: any unit serves
         lift = size if intercept else 0.0
         H += lift
         ridge, info = 1e-13 * size, 1
