@@ -140,9 +140,10 @@ class BilevelSearchCV(CallbackSupportMixin, MetaEstimatorMixin, BaseEstimator):
         absolute or hinge criterion on up to 300 rows; for a criterion without gradient, "grid" or "random". An object
         of a class that extends ``foldwise.optimizers.Minimizer`` serves too: ``tol``, ``max_iter``, ``n_starts`` and
         a start given here reach it, and are refused where it has no place for them or another value of its own.
-    criterion : str or Loss, default="auto"
+    criterion : str, Loss or Criterion, default="auto"
         "squared", "absolute", "hinge", "squared_hinge", "modified_huber", "logistic", "smooth_misclassification",
-        "misclassification", or a Loss. "auto" is "squared" for regression and ``Logistic(s=2)`` for classification;
+        "misclassification", "profiled_logistic" (the logistic loss of all out-of-fold decisions in their own best unit),
+        a Loss, or a Criterion of your own (a function of all decisions together). "auto" is "squared" for regression and ``Logistic(s=2)`` for classification;
         the training loss itself for a machine with the logistic loss, such as ``LogisticRegression``, whose
         ``best_score_`` is then scikit-learn's "neg_log_loss"; "modified_huber" for a machine with the hinge itself and
         a kernel that is not linear, such as ``SVC`` (a precomputed kernel counts as such).
