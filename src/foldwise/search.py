@@ -142,8 +142,9 @@ class BilevelSearchCV(CallbackSupportMixin, MetaEstimatorMixin, BaseEstimator):
         a start given here reach it, and are refused where it has no place for them or another value of its own.
     criterion : str, Loss or Criterion, default="auto"
         "squared", "absolute", "hinge", "squared_hinge", "modified_huber", "logistic", "smooth_misclassification",
-        "misclassification", "profiled_logistic" (the logistic loss of all out-of-fold decisions in their own best unit),
-        a Loss, or a Criterion of your own (a function of all decisions together). "auto" is "squared" for regression and ``Logistic(s=2)`` for classification;
+        "misclassification", "profiled_logistic" (the logistic loss of all out-of-fold decisions in their own best
+        unit), a Loss, or a Criterion of your own (a function of all decisions together). "auto" is "squared" for
+        regression and ``Logistic(s=2)`` for classification;
         the training loss itself for a machine with the logistic loss, such as ``LogisticRegression``, whose
         ``best_score_`` is then scikit-learn's "neg_log_loss"; "modified_huber" for a machine with the hinge itself and
         a kernel that is not linear, such as ``SVC`` (a precomputed kernel counts as such).
