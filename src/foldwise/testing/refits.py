@@ -20,6 +20,8 @@ from sklearn.model_selection import check_cv
 from sklearn.pipeline import Pipeline
 from sklearn.utils.class_weight import compute_class_weight
 
+from foldwise.testing.certificates import optimality
+
 __all__ = ["CrossValidation", "criterion_values", "is_exact", "last_step"]
 
 
@@ -190,6 +192,22 @@ class CrossValidation:
                 X, target, v = X[v > 0], target[v > 0], v[v > 0]
             measure = _gap if name in ("SVC", "SVR") else _gradient
             worst = max(worst, measure(model, X, target, v))
+        return worst
+
+    def violation(self, params: Mapping[str, Any]) -> float:
+        """How far our machines are from solving their problems: the largest :func:`optimality` of all folds.
+
+        0 for scikit-learn's machines, whose solvers are not ours.
+        """
+        if type(self.last).__module__.startswith("sklearn"):
+            return 0.0
+        worst = 0.0
+        for train, _ in self.splits:
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore")
+                model, inner = self._fitted(params, train, train)
+            given = {name: value[train] for name, value in self.fit_params.items()}
+            worst = max(worst, optimality(model, inner, self.y[train], **given))
         return worst
 
     def _many(self) -> bool:
