@@ -288,18 +288,20 @@ def _linear(model: Any, k: int, X: np.ndarray, y: np.ndarray, c: np.ndarray, los
     # 3. The box.
     upper, lower = _box(model, d)
     spread = np.sqrt(np.mean((X - X.mean(axis=0)) ** 2, axis=0)) if model.fit_intercept else _root_mean(X)
-    effect = np.full(d, np.inf)  # a change of the weight that changes decisions by their unit
-    effect[spread > 0] = unit / np.maximum(spread[spread > 0], 1e-300)
-    outside = np.maximum(w - upper, lower - w) / np.maximum(np.abs(w), TINY)
-    beyond = float(np.max(outside - ROUNDING, initial=0.0))
+    seen = spread > 1e-290
+    effect, blur = np.full(d, np.inf), np.zeros(d)
+    effect[seen] = unit / spread[seen]  # a change of the weight that changes decisions by their unit,
+    blur[seen] = np.min(rounding) / spread[seen]  # and one that they cannot show
+    outside = np.maximum(w - upper, lower - w) - np.maximum(ROUNDING * np.abs(w), blur)
+    beyond = float(np.max(np.maximum(outside, 0) / np.maximum(np.abs(w), TINY), initial=0.0))
 
     def violation(reach: float) -> float:
         above, below = np.zeros(d), np.zeros(d)
-        zero = _near(w, np.zeros(d), reach, effect)
+        zero = _near(w, np.zeros(d), reach, effect, blur)
         signs = np.where(zero, 0.0, lam * share * np.sign(w))
         above[zero] = below[zero] = (lam * share)[zero]
-        above[_near(w, lower, reach, effect)] = np.inf
-        below[_near(w, upper, reach, effect)] = np.inf
+        above[_near(w, lower, reach, effect, blur)] = np.inf
+        below[_near(w, upper, reach, effect, blur)] = np.inf
         more = columns.shape[1] - d
         balance = _Balance(
             columns,
@@ -331,13 +333,12 @@ def _box(model: Any, d: int) -> tuple[np.ndarray, np.ndarray]:
     return upper, lower
 
 
-def _near(w: np.ndarray, bound: np.ndarray, reach: float, effect: np.ndarray) -> np.ndarray:
-    """Weights at a bound, up to ``reach`` times themselves, and times what would change decisions by their unit."""
+def _near(w: np.ndarray, bound: np.ndarray, reach: float, effect: np.ndarray, blur: np.ndarray) -> np.ndarray:
+    """Weights at a bound: up to rounding, or to ``reach`` times themselves and times ``effect``."""
     finite = np.where(np.isfinite(bound), bound, 0.0)
     size = np.maximum(np.abs(w), np.abs(finite))
-    return np.isfinite(bound) & (
-        np.abs(w - finite) <= np.maximum(reach * np.minimum(size, effect), ROUNDING * size)
-    )
+    rounding = np.maximum(ROUNDING * size, blur)
+    return np.isfinite(bound) & (np.abs(w - finite) <= np.maximum(reach * np.minimum(size, effect), rounding))
 
 
 def _witness(balance: _Balance, low: np.ndarray, high: np.ndarray) -> float:
