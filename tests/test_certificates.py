@@ -212,6 +212,25 @@ def test_another_solver_passes_up_to_its_tolerance(ours, theirs):
     assert optimality(off_by_a_thousandth(ours), X, target) > FAILS
 
 
+@pytest.mark.parametrize("machine", [LinearSVC, KernelSVC])
+def test_weights_in_single_precision_are_numbers_like_others(machine):
+    X, y, weight = data()
+    single = (weight + 0.1).astype(np.float32)
+    model = machine(loss="squared_hinge", C=1e4).fit(X, y > 0, sample_weight=single)
+    assert optimality(model, X, y > 0, sample_weight=single) <= PASSES
+    again = machine(loss="squared_hinge", C=1e4).fit(X, y > 0, sample_weight=single.astype(float))
+    assert np.array_equal(model.decision_function(X), again.decision_function(X))
+
+
+@pytest.mark.parametrize("kernel", ["rbf", Linear()])
+def test_a_constant_function_is_a_function(kernel):
+    """The class between two others: the best straight machine says no to everything, and its terms cancel."""
+    X = np.repeat(np.linspace(-1, 1, 9), 4)[:, None]
+    y = np.where(np.arange(36) % 4 == 0, 1, np.where(X[:, 0] > 0, 2, 0))
+    model = KernelSVC(kernel, loss="hinge", C=0.03).fit(X, y)
+    assert optimality(model, X, y) <= FAILS
+
+
 def test_sparse_rows_and_lists():
     X, y, _ = data()
     sparse = sp.csr_array(X * (np.abs(X) > 0.5))

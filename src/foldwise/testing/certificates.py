@@ -30,6 +30,7 @@ from typing import Any
 import numpy as np
 import scipy.sparse as sp
 from scipy.optimize import linprog
+from scipy.spatial.distance import cdist
 from scipy.special import expit
 
 __all__ = ["optimality"]
@@ -204,12 +205,17 @@ def _slopes(
     return loss.slope(z - slack, y, -1), loss.slope(z + slack, y, 1)
 
 
-def _decision_unit(z: np.ndarray, y: np.ndarray, c: np.ndarray, classes: bool) -> float:
-    """What differences of decisions are relative to: their own range, at most the margin or the range of the target."""
-    if not np.any(c > 0):
+def _decision_unit(z: np.ndarray, y: np.ndarray, c: np.ndarray, sizes: np.ndarray, classes: bool) -> float:
+    """What differences of decisions are relative to: their own range, at most the margin or the range of the target.
+
+    Decisions that cancel to less than a millionth of the terms that they are sums of, as those of a constant function
+    do, are relative to that millionth.
+    """
+    used = c > 0
+    if not np.any(used):
         return 0.0
-    most = 1.0 if classes else float(np.ptp(y[c > 0]))
-    return min(most, float(np.ptp(z[c > 0])))
+    most = 1.0 if classes else float(np.ptp(y[used]))
+    return max(min(most, float(np.ptp(z[used]))), 1e-6 * float(np.max(sizes[used])))
 
 
 def _tried(violation: Callable[[float], float], corners: bool) -> float:
@@ -272,11 +278,12 @@ def _linear(model: Any, k: int, X: np.ndarray, y: np.ndarray, c: np.ndarray, los
         return np.inf
     z = X @ w + b
     rounding = ROUNDING * (np.abs(X) @ np.abs(w) + abs(b) + np.abs(y))
-    unit = _decision_unit(z, y, c, classes)
     # 1. Columns without their means, and one of ones for the intercept.
     columns, rough = X, np.abs(X)
     if model.fit_intercept:
         columns = X - (c @ X) / max(c.sum(), TINY)
+    unit = _decision_unit(z, y, c, np.abs(columns) @ np.abs(w), classes)
+    if model.fit_intercept:
         columns, rough = (np.column_stack([part, np.ones(len(X))]) for part in (columns, rough))
     # 2. The penalty.
     lam = np.broadcast_to(np.asarray(model.lam, float), (d,))
@@ -407,6 +414,26 @@ def _program(
 # Kernel machines.
 
 
+def _kernel_matrix(kernel: Any, A: np.ndarray, B: np.ndarray) -> np.ndarray:
+    """Kernel values of all pairs of rows, distances from differences; rarer kernels by what they compute themselves."""
+    name = type(kernel).__name__
+    if name == "Sum":
+        count = len(kernel.kernels)
+        weights = np.full(count, 1 / count) if kernel.weights is None else np.asarray(kernel.weights, float)
+        chosen = [None] * count if kernel.columns is None else kernel.columns
+        total = np.zeros((len(A), len(B)))
+        for part, weight, columns in zip(kernel.kernels, weights, chosen, strict=True):
+            own = slice(None) if columns is None else columns
+            total += weight * _kernel_matrix(part, A[:, own], B[:, own])
+        return total
+    if name == "RBF":
+        unit = np.sqrt(np.asarray(kernel.gamma, float))
+        return np.exp(-cdist(A * unit, B * unit, "sqeuclidean"))
+    if name == "Polynomial":
+        return (float(kernel.gamma) * (A @ B.T) + float(kernel.coef0)) ** int(kernel.degree)
+    return kernel(A, B)
+
+
 def _kernel(
     model: Any,
     k: int,
@@ -420,7 +447,9 @@ def _kernel(
     coefficients = model.dual_coef_[k]
     alpha = np.zeros(len(y))
     alpha[model.support_] = coefficients
-    K = model.kernel_(X, model.support_vectors_) if len(model.support_) else np.zeros((len(y), 0))
+    K = np.zeros((len(y), 0))
+    if len(model.support_):
+        K = _kernel_matrix(model.kernel_, X, model.support_vectors_)
     z, sizes = K @ coefficients, np.abs(K) @ np.abs(coefficients)
     columns = np.zeros((len(y), 0)) if psi is None else psi
     if psi is None:
@@ -432,9 +461,9 @@ def _kernel(
         beta = model.basis_coef_
         b = float(beta[-1]) if constant else 0.0
         z, sizes = z + psi @ beta[: psi.shape[1]], sizes + np.abs(psi) @ np.abs(beta[: psi.shape[1]])
-    z, sizes = z + b, sizes + abs(b)
-    rounding = ROUNDING * (sizes + np.abs(y))
-    unit = _decision_unit(z, y, c, hasattr(model, "classes_"))
+    z = z + b
+    rounding = ROUNDING * (sizes + abs(b) + np.abs(y))
+    unit = _decision_unit(z, y, c, sizes, hasattr(model, "classes_"))
     # 1. Coefficients whose sums are zero.
     rough = np.abs(columns)
     if constant:
@@ -445,12 +474,13 @@ def _kernel(
         alpha, np.zeros(len(y))
     )
 
-    # 2. Coefficients that follow from the slopes.
+    # 2. Coefficients that follow from the slopes. Where C is large, a smooth loss is as steep as a corner, and
+    # decisions tell of coefficients only what those within reach of them allow.
     def violation(reach: float) -> float:
-        low, high = _slopes(loss, z, y, rounding + (reach * unit if loss.corners else 0.0))
+        low, high = _slopes(loss, z, y, rounding + reach * unit)
         wanted = np.clip(alpha, -c * high, -c * low)
         off = np.abs(alpha - wanted) - ROUNDING * np.abs(wanted)
         most = np.max(np.maximum(np.abs(alpha), np.abs(wanted)), initial=0.0)
         return float(np.max(np.maximum(off, 0), initial=0.0) / max(most, TINY))
 
-    return max(sums, _tried(violation, loss.corners))
+    return max(sums, _tried(violation, corners=True))
