@@ -38,6 +38,8 @@ __all__ = ["optimality"]
 ROUNDING = 8.0 * np.finfo(float).eps
 """Relative error of a sum of products in double precision."""
 TINY = np.finfo(float).tiny
+SHARP = 1e-9
+"""Share of the range of decisions to which those of a linear machine with a smooth loss are taken as they are."""
 REACHES = (0.0, 1e-10, 1e-8, 1e-6, 1e-5, 1e-4, 1e-3, 1e-2, 1e-1)
 """How near to a corner of the loss or of the box counts as on it, tried in turn; a violation is at least that."""
 
@@ -208,14 +210,15 @@ def _slopes(
 def _decision_unit(z: np.ndarray, y: np.ndarray, c: np.ndarray, sizes: np.ndarray, classes: bool) -> float:
     """What differences of decisions are relative to: their own range, at most the margin or the range of the target.
 
-    Decisions that cancel to less than a millionth of the terms that they are sums of, as those of a constant function
-    do, are relative to that millionth.
+    A range below a ten-thousandth of the margin, or of the terms that decisions are sums of, counts as that: a function
+    that is constant may be so to rounding only.
     """
     used = c > 0
     if not np.any(used):
         return 0.0
     most = 1.0 if classes else float(np.ptp(y[used]))
-    return max(min(most, float(np.ptp(z[used]))), 1e-6 * float(np.max(sizes[used])))
+    least = max(float(classes), float(np.max(sizes[used])))
+    return max(min(most, float(np.ptp(z[used]))), 1e-4 * least)
 
 
 def _tried(violation: Callable[[float], float], corners: bool) -> float:
@@ -244,6 +247,8 @@ class _Balance:
     pull, size : ndarray, shape (m,)
         The terms without rows: their sum, and the sum of their sizes.
     above, below : ndarray, shape (m,)
+    unsure : ndarray, shape (m,)
+        How far ``pull`` may be off, since weights are rounded.
     c : ndarray, shape (n,)
     """
 
@@ -251,6 +256,7 @@ class _Balance:
     rough: np.ndarray
     pull: np.ndarray
     size: np.ndarray
+    unsure: np.ndarray
     above: np.ndarray
     below: np.ndarray
     c: np.ndarray
@@ -263,7 +269,7 @@ class _Balance:
         """The largest relative violation with slopes ``s``, each known up to ``width``."""
         g = self.pull + (self.c * s) @ self.columns
         unknown = (self.c * width) @ np.abs(self.columns)
-        unknown += ROUNDING * (self.size + (self.c * np.abs(s)) @ self.rough)
+        unknown += self.unsure + ROUNDING * (self.size + (self.c * np.abs(s)) @ self.rough)
         excess = np.maximum(g - self.above, -g - self.below) - unknown
         return float(np.max(np.maximum(excess, 0) / np.maximum(self.parts(s), TINY), initial=0.0))
 
@@ -315,12 +321,13 @@ def _linear(model: Any, k: int, X: np.ndarray, y: np.ndarray, c: np.ndarray, los
             rough,
             np.append(pull + signs, np.zeros(more)),
             np.append(size + np.abs(signs), np.zeros(more)),
+            np.append((lam * (1 - share) + near) * blur, np.zeros(more)),
             np.append(above, np.zeros(more)),
             np.append(below, np.zeros(more)),
             c,
         )
         if not loss.corners:
-            low, high = _slopes(loss, z, y, rounding)
+            low, high = _slopes(loss, z, y, rounding + SHARP * unit)
             return balance.violation(loss.slope(z, y, 1), 0.5 * (high - low))
         low, high = _slopes(loss, z, y, rounding + reach * unit)
         return _witness(balance, low, high)
@@ -470,7 +477,7 @@ def _kernel(
         columns = columns - (c @ columns) / max(c.sum(), TINY)
         columns, rough = (np.column_stack([part, np.ones(len(y))]) for part in (columns, rough))
     none = np.zeros(columns.shape[1])
-    sums = _Balance(columns, rough, none, none, none, none, np.ones(len(y))).violation(
+    sums = _Balance(columns, rough, none, none, none, none, none, np.ones(len(y))).violation(
         alpha, np.zeros(len(y))
     )
 
