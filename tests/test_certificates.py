@@ -231,6 +231,24 @@ def test_a_constant_function_is_a_function(kernel):
     assert optimality(model, X, y) <= FAILS
 
 
+def test_a_way_down_without_end_is_not_taken():
+    """Rounding made a direction look like descent that nothing stops; weights were not numbers, and none said so."""
+    rng, n = np.random.default_rng(6003698), 38
+    X = rng.normal(size=(n, 4))
+    y = X.sum(axis=1) + 0.3 * rng.normal(size=n) + 1e5
+    X[:, [0, -1]] = 2.0
+    X = X * 10.0 ** rng.integers(-8, 9, 4)
+    weight = rng.integers(0, 3, n)
+    rows = rng.permutation(n)[: 2 * n // 3]
+    X, y, weight = X[rows], y[rows], weight[rows]
+    model = LinearSVR(
+        "epsilon_insensitive", penalty="l1", C=0.0019150934465913413, lam=0.016, fit_intercept=False
+    )
+    model.set_params(epsilon=0.502967643279834).fit(X, y, sample_weight=weight)
+    assert np.all(np.isfinite(model.coef_))
+    assert optimality(model, X, y, sample_weight=weight) <= PASSES
+
+
 def test_sparse_rows_and_lists():
     X, y, _ = data()
     sparse = sp.csr_array(X * (np.abs(X) > 0.5))
