@@ -231,6 +231,16 @@ def test_a_constant_function_is_a_function(kernel):
     assert optimality(model, X, y) <= FAILS
 
 
+@pytest.mark.parametrize("offset", [0.0, 1e5])
+def test_a_median_is_a_machine(offset):
+    X, y, weight = data()
+    model = LinearSVR("epsilon_insensitive", penalty="l1", C=1e-8).fit(X, y + offset, sample_weight=weight)
+    assert not np.any(model.coef_)
+    assert optimality(model, X, y + offset, sample_weight=weight) <= PASSES
+    model.intercept_ += 1e-2
+    assert optimality(model, X, y + offset, sample_weight=weight) > FAILS
+
+
 def test_a_way_down_without_end_is_not_taken():
     """Rounding made a direction look like descent that nothing stops; weights were not numbers, and none said so."""
     rng, n = np.random.default_rng(6003698), 38

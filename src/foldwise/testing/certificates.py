@@ -210,15 +210,14 @@ def _slopes(
 def _decision_unit(z: np.ndarray, y: np.ndarray, c: np.ndarray, sizes: np.ndarray, classes: bool) -> float:
     """What differences of decisions are relative to: their own range, at most the margin or the range of the target.
 
-    A range below a ten-thousandth of the margin, or of the terms that decisions are sums of, counts as that: a function
-    that is constant may be so to rounding only.
+    Where their own range is below a ten-thousandth of that, or of the terms that they are sums of, it counts as much: a
+    function that is constant may be so to rounding only.
     """
     used = c > 0
     if not np.any(used):
         return 0.0
     most = 1.0 if classes else float(np.ptp(y[used]))
-    least = max(float(classes), float(np.max(sizes[used])))
-    return max(min(most, float(np.ptp(z[used]))), 1e-4 * least)
+    return max(min(most, float(np.ptp(z[used]))), 1e-4 * max(most, float(np.max(sizes[used]))))
 
 
 def _tried(violation: Callable[[float], float], corners: bool) -> float:
