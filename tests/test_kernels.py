@@ -212,6 +212,19 @@ def test_a_sum_weighs_its_parts_equally_by_default():
     assert relative_error(Sum([RBF(0.4), Linear()])(X, X), 0.5 * RBF(0.4)(X, X) + 0.5 * X @ X.T) < 1e-14
 
 
+@pytest.mark.parametrize("scale", [1.0, 1e4, 1e8])
+def test_equal_rows_are_equal_however_far_from_others(scale):
+    """Squares of 1e16 cancel to a few units, which an exponential with gamma = 1 would take for a distance."""
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(20, 5)) * scale
+    twice = np.vstack([X, X])
+    assert np.all(np.diagonal(RBF()(X, X)) == 1.0)
+    assert np.all(np.diagonal(RBF()(twice, twice)[20:, :20]) == 1.0)
+    near = X + 1e-3 * scale * rng.normal(size=X.shape)
+    exact = np.sum((near - X) ** 2, axis=1)
+    assert np.allclose(np.diagonal(squared_distances(X, near)), exact, rtol=1e-8)
+
+
 def test_squared_distances_vanish_between_a_row_and_itself():
     X = rows() * 1e3
     assert np.all(np.diagonal(squared_distances(X)) == 0.0)

@@ -494,7 +494,9 @@ class BilevelSearchCV(CallbackSupportMixin, MetaEstimatorMixin, BaseEstimator):
             raise ValueError(f"X has {n} rows and y has {len(y)}; they must be equal")
         weight = None
         if sample_weight is not None:
-            weight = _check_sample_weight(sample_weight, np.empty((n, 1)), ensure_non_negative=True)
+            weight = _check_sample_weight(
+                sample_weight, np.empty((n, 1)), dtype=float, ensure_non_negative=True
+            )
         group, group_labels = encode_groups(sample_groups, n)
         if tunable.task == "classification":
             classes, Y, codes = encode_classes(y)

@@ -55,7 +55,7 @@ def fitted_rows(estimator: Any, X, y, sample_weight, sample_groups) -> Rows:
         estimator._init_callback_context()
     weight = None
     if sample_weight is not None:
-        weight = _check_sample_weight(sample_weight, X, ensure_non_negative=True)
+        weight = _check_sample_weight(sample_weight, X, dtype=float, ensure_non_negative=True)
     group, estimator.group_labels_ = encode_groups(sample_groups, len(y))
     if estimator._task == "regression":
         return Rows(y[None].astype(float), weight, group, estimator.group_labels_)

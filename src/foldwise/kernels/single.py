@@ -217,20 +217,34 @@ def check_positive(K: Array) -> None:
         ) from None
 
 
+CANCELLED = 8.0 * np.finfo(float).eps
+"""Share of the squared norms of two rows below which their squared distance is rounding."""
+
+
 def squared_distances(X: Array, U: Array | None = None) -> Array:
     """``||x_i - u_j||^2`` for all pairs of rows; exactly zero on the diagonal when ``U`` is None.
 
     Both sets are shifted by the mean of ``X`` first: distances do not change, and rounding does not grow with the
-    distance of the data from zero.
+    distance of the data from zero. What is left of a distance that cancels to rounding is zero: equal rows have none,
+    however far they are from the others.
+
+    >>> squared_distances(np.array([[3e8, 1.7], [1e8, 0.3]]), np.array([[3e8, 1.7]])).tolist()
+    [[0.0], [4e+16]]
     """
     centre = X.mean(axis=0)
     left = X - centre
     right = left if U is None else U - centre
     out = left @ right.T
     out *= -2.0
-    out += np.einsum("ij,ij->i", left, left)[:, None]
-    out += np.einsum("ij,ij->i", right, right)
-    np.maximum(out, 0.0, out=out)
+    own, other = np.einsum("ij,ij->i", left, left), np.einsum("ij,ij->i", right, right)
+    out += own[:, None]
+    out += other
+    most = CANCELLED * (own.max(initial=0.0) + other.max(initial=0.0))
+    for first in range(0, len(out), 256):  # in blocks: no second matrix of this size
+        block = out[first : first + 256]
+        i, j = np.divmod(np.flatnonzero(block <= most), max(block.shape[1], 1))
+        gone = block[i, j] <= CANCELLED * (own[first + i] + other[j])
+        block[i[gone], j[gone]] = 0.0
     if U is None:
         out.flat[:: len(out) + 1] = 0.0
     return out

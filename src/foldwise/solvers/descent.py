@@ -244,6 +244,8 @@ class _State:
         times, jumps, which, level = times[order], jumps[order], which[order], level[order]
         after = slope + (bend * times if bend > 0 else 0.0) + np.cumsum(jumps)
         stop = int(np.argmax(after >= 0)) if np.any(after >= 0) else len(times)
+        if stop == len(times) and not np.isfinite(limit):
+            return 0.0  # the objective is bounded: a derivative that no kink turns is rounding
         passed = slice(0, stop)
         t = float(times[stop]) if stop < len(times) else min(limit, 1e300)
         before = slope + float(jumps[:stop].sum())
@@ -282,7 +284,7 @@ class _State:
         for place, bound in ((AT_UPPER, p.upper), (AT_LOWER, p.lower)):
             columns = np.flatnonzero((d > 0) if place == AT_UPPER else (d < 0))
             t = np.maximum((bound[columns] - self.w[columns]) / d[columns], 0.0)
-            near = t <= limit
+            near = (t <= limit) & np.isfinite(t)
             columns = columns[near]
             parts.append((t[near], np.full(len(columns), np.inf), n + columns, np.full(len(columns), place)))
         columns = np.flatnonzero((p.l1 > 0) & (self.sign * d < 0))
@@ -304,5 +306,5 @@ class _State:
         active = ActiveSet(self.on.copy(), self.level.copy(), self.held.copy())
         Z = p.X @ self.w
         gap = p.gap(self.w, alpha, Z)
-        optimal = optimal or gap <= 1e-11 * abs(p.value(self.w, Z))
+        optimal = bool(np.isfinite(gap)) and (optimal or gap <= 1e-11 * abs(p.value(self.w, Z)))
         return Ended(self.w, Z, alpha, active, optimal, rounds, gap)

@@ -250,7 +250,7 @@ class ExactQP:
             other = self._library(pieces)
         except ImportError:
             return end
-        return other if other.gap < end.gap else end
+        return end if end.gap <= other.gap else other  # also where the first gap is not a number
 
     def _library(self, pieces: Pieces) -> Ended:
         """The library's solution, finished by the active-set method where it can."""

@@ -7,13 +7,15 @@ Derivatives are compared with central differences in relative error, and the dif
 negligible: a zero derivative never passes for a right one.
 
 Whole searches are drawn at random by :func:`random_search` and judged by :func:`judge`, which refits plain estimators
-fold by fold; ``python -m foldwise.testing.fuzz`` runs many of them.
+fold by fold and, where these are ours, holds them against their optimality conditions (:func:`optimality`);
+``python -m foldwise.testing.fuzz`` runs many of them.
 
 >>> from foldwise.losses import Huber
 >>> from foldwise.testing import check_loss
 >>> check_loss(Huber(delta=0.8))
 """
 
+from foldwise.testing.certificates import optimality
 from foldwise.testing.comparison import relative_error
 from foldwise.testing.derivatives import check_hypergradient, check_hyperhessian, check_problem
 from foldwise.testing.kernels import check_kernel, small_kernel_bilevel
@@ -36,6 +38,7 @@ __all__ = [
     "check_problem",
     "check_solver",
     "judge",
+    "optimality",
     "random_search",
     "relative_error",
     "shrink",

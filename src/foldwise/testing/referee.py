@@ -245,6 +245,7 @@ def _check_objective(search: Any, drawn: Any, left: dict[str, str]) -> None:
         wanted = by_hand.value(search.best_params_)
     except (ValueError, TypeError, AttributeError) as error:
         raise Fault("the plain estimator refuses", f"at {search.best_params_}: {error}") from error
+    _check_machines(by_hand, search.best_params_)
     got = -search.best_score_
     tol = _tolerance(by_hand, drawn.X)
     unit = max(abs(wanted), (1e-2 if by_hand.exact else 1e-6) * by_hand.scale())
@@ -276,6 +277,16 @@ def _check_objective(search: Any, drawn: Any, left: dict[str, str]) -> None:
         "wrong objective",
         f"{got:.10g} reported, {wanted:.10g} by refitting, {near:.10g} carefully (relative "
         f"{abs(got - near) / unit:.2g}) at {search.best_params_}",
+    )
+
+
+def _check_machines(by_hand: CrossValidation, params: Mapping[str, Any]) -> None:
+    """Refits of our own machines prove nothing unless these solve their problems: their optimality conditions."""
+    violation = by_hand.violation(params)
+    require(
+        violation <= SOLVED,
+        "our machine does not solve its problem",
+        f"optimality conditions of a fold are violated by {violation:.2g} (relative) at {params}",
     )
 
 

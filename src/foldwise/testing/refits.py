@@ -21,6 +21,8 @@ from sklearn.model_selection import check_cv
 from sklearn.pipeline import Pipeline
 from sklearn.utils.class_weight import compute_class_weight
 
+from foldwise.testing.certificates import optimality
+
 __all__ = ["CrossValidation", "criterion_values", "is_exact", "last_step"]
 
 
@@ -165,9 +167,20 @@ class CrossValidation:
 
     def _fitted(self, params, train, test) -> tuple[Any, Any]:
         """The last step, fitted to the training rows, and the validation rows as it sees them."""
+        last, inner, outer = self._last_step(params, train, test)
+        y, given = self.y[train], self._given(train)
+        if self.careful and type(last).__module__.startswith("sklearn"):
+            return _careful(last, np.asarray(inner, float), np.asarray(outer, float), y, given)
+        return _tightened(last, y, self.tight).fit(inner, y, **given), outer
+
+    def _given(self, rows: np.ndarray) -> dict[str, np.ndarray]:
+        """What ``fit`` is given beside X and y."""
+        return {name: value[rows] for name, value in self.fit_params.items()}
+
+    def _last_step(self, params, train, test) -> tuple[Any, Any, Any]:
+        """The last step, not fitted, and the training and validation rows as it sees them."""
         whole = clone(self.estimator).set_params(**params)
-        X, y = self.X, self.y
-        given = {name: value[train] for name, value in self.fit_params.items()}
+        X = self.X
         if self.careful and not hasattr(X, "columns"):
             X = np.asarray(X, float)
         inner, outer = _rows(X, train), _rows(X, test)
@@ -178,11 +191,9 @@ class CrossValidation:
             last = whole.steps[-1][1]
             if len(whole.steps) > 1:
                 steps = whole[:-1]
-                inner = steps.fit_transform(inner, y[train])
+                inner = steps.fit_transform(inner, self.y[train])
                 outer = steps.transform(outer)
-        if self.careful and type(last).__module__.startswith("sklearn"):
-            return _careful(last, np.asarray(inner, float), np.asarray(outer, float), y[train], given)
-        return _tightened(last, y[train], self.tight).fit(inner, y[train], **given), outer
+        return last, inner, outer
 
     def residual(self, params: Mapping[str, Any]) -> float:
         """How far scikit-learn's machines are from solving their own problems, over all folds.
@@ -213,6 +224,22 @@ class CrossValidation:
                 X, target, v = X[v > 0], target[v > 0], v[v > 0]
             measure = _gap if name in ("SVC", "SVR") else _gradient
             worst = max(worst, measure(model, X, target, v))
+        return worst
+
+    def violation(self, params: Mapping[str, Any]) -> float:
+        """How far our machines are from solving their problems: the largest :func:`optimality` of all folds.
+
+        0 for scikit-learn's machines, whose solvers are not ours.
+        """
+        if type(self.last).__module__.startswith("sklearn"):
+            return 0.0
+        worst = 0.0
+        for train, _ in self.splits:
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore")
+                last, inner, _ = self._last_step(params, train, train)
+                model = _tightened(last, self.y[train]).fit(inner, self.y[train], **self._given(train))
+            worst = max(worst, optimality(model, inner, self.y[train], **self._given(train)))
         return worst
 
     def _many(self) -> bool:
