@@ -28,6 +28,9 @@ __all__ = ["BACKENDS", "ExactQP", "QpSolution", "solve_qp"]
 
 BACKENDS = ("piqp", "clarabel")
 
+BELIEVED = 1e-5
+"""Relative duality gap up to which an active set that looks optimal is believed to be; rounding alone stays below."""
+
 
 @dataclass(frozen=True, eq=False)
 class QpSolution:
@@ -213,7 +216,7 @@ class ExactQP:
             pieces = problem.pieces(m, par)
             end = self.solve_pieces(pieces, W[m], problem.memory[m])
             problem.memory[m] = end.active
-            converged[m] = end.optimal or end.gap <= self.tol * pieces.scale(end.w, end.Z)
+            converged[m] = self._solved(end, pieces)
             ends.append(end)
         return problem.point_at(theta, par, ends, converged)
 
@@ -244,13 +247,18 @@ class ExactQP:
             end = descend(pieces, max_rounds=self.max_iter)
         else:
             return self._library(pieces)
-        if end.optimal or end.gap <= self.tol * pieces.scale(end.w, end.Z):
+        if self._solved(end, pieces):
             return end
         try:
             other = self._library(pieces)
         except ImportError:
             return end
         return end if end.gap <= other.gap else other  # also where the first gap is not a number
+
+    def _solved(self, end: Ended, pieces: Pieces) -> bool:
+        """Whether a solution is one: by its duality gap, or by its active set where the gap does not contradict it."""
+        share = end.gap / pieces.scale(end.w, end.Z)
+        return share <= self.tol or (end.optimal and share <= BELIEVED)
 
     def _library(self, pieces: Pieces) -> Ended:
         """The library's solution, finished by the active-set method where it can."""
