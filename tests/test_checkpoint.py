@@ -21,8 +21,10 @@ from typer.testing import CliRunner
 
 from foldwise import RBF, BilevelSearchCV, KernelSVC, LinearSVC, LinearSVR, Log, cli
 from foldwise.checkpoint import fingerprint
+from foldwise.criteria import MeanLoss
 from foldwise.datasets import load_named
 from foldwise.journal import Journal, JournalError
+from foldwise.losses import Absolute, Squared
 from foldwise.optimizers import Minimizer, base, newton
 from foldwise.result import Status
 from foldwise.tables import write_table
@@ -153,7 +155,7 @@ def test_points_from_the_file_are_as_good_as_others(tmp_path):
 
     search.set_params(method=Looking()).fit(X, y)
     search.set_params(resume=True).fit(X, y)
-    assert search.n_resumed_ == search.n_iter_ > 2
+    assert search.n_resumed_ == search.n_iter_ + search.result_.details["looks"] > 2
     for mine, other in zip(*seen, strict=True):
         np.testing.assert_array_equal(mine, other)
 
@@ -187,9 +189,10 @@ def test_a_search_cut_short_in_any_stage_goes_on(way, tmp_path, monkeypatch):
     X, y = cancer()
     options = {"cv": 3, "random_state": 0}
     reference = BilevelSearchCV(scaled(SVC()), checkpoint=tmp_path / "whole", **options).fit(X, y)
-    stages_before = reference.result_.details
-    total = sum(stages_before.values()) + reference.n_iter_
+    stages_before = dict(reference.result_.details)
+    assert stages_before.pop("looks") > 0  # which are not recorded
     assert set(stages_before) == {"scout_evaluations", "smooth_evaluations"}
+    total = sum(stages_before.values()) + reference.n_iter_
     original, count = base.Trace.record, [0]
 
     def cut_short(self, evaluation, note=""):
@@ -340,6 +343,7 @@ def test_fingerprints_see_values_types_and_shapes():
         KFold(3),
         KFold(4),
     ]
+    assert fingerprint(MeanLoss(Squared())) != fingerprint(MeanLoss(Absolute()))
     assert len({fingerprint(value) for value in different}) == len(different)
     assert fingerprint(frame) == fingerprint(frame.copy())
     assert fingerprint(object()) == fingerprint(object())

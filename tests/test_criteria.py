@@ -26,7 +26,7 @@ from foldwise.criteria import (
     ProfiledLogistic,
     get_criterion,
 )
-from foldwise.losses import Hinge, Logistic, Loss, Squared, SquaredHinge
+from foldwise.losses import Hinge, Logistic, Squared, SquaredHinge
 from foldwise.space import Log
 from foldwise.testing import check_hypergradient, check_hyperhessian, small_bilevel
 
@@ -96,12 +96,39 @@ def test_slopes_and_curvature_are_those_of_the_profiled_value(offset):
         assert np.allclose(H[i], change, atol=1e-7 * np.abs(H).max() + 1e-9)
 
 
-@pytest.mark.parametrize("factor", [1e-6, 1e6])
-def test_the_unit_of_the_decisions_does_not_matter(factor):
-    out = decisions(3)
-    assert ProfiledLogistic().value(moved(out, factor * out.z)) == pytest.approx(
-        ProfiledLogistic().value(out), rel=1e-10
-    )
+@pytest.mark.parametrize("offset", [False, True])
+@pytest.mark.parametrize("factor", [1e-160, 1e-7, 1e-3, 1e8, 1e160])
+def test_the_unit_of_the_decisions_does_not_matter(factor, offset):
+    out, criterion = decisions(3), ProfiledLogistic(offset)
+    other = moved(out, factor * out.z)
+    assert criterion.value(other) == pytest.approx(criterion.value(out), rel=1e-10)
+    slopes = np.concatenate(criterion.slopes(out))
+    theirs = factor * np.concatenate(criterion.slopes(other))
+    assert np.allclose(theirs, slopes, atol=1e-9 * np.abs(slopes).max())
+    if 1e-100 < factor < 1e100:
+        H = second_derivatives(criterion, out)
+        theirs = factor**2 * second_derivatives(criterion, other)
+        assert np.allclose(theirs, H, atol=1e-8 * np.abs(H).max())
+
+
+@pytest.mark.parametrize("offset", [False, True])
+def test_rows_without_weight_count_for_nothing(offset):
+    out, criterion = decisions(6), ProfiledLogistic(offset)
+    v = out.v * (np.arange(len(out.v)) % 3 > 0)
+    with_zeros = OutOfFold([Part(0, 0, 0, None, out.z, out.y, v)], 1)
+    kept = v > 0
+    without = OutOfFold([Part(0, 0, 0, None, out.z[kept], out.y[kept], v[kept])], 1)
+    assert criterion.value(with_zeros) == pytest.approx(criterion.value(without), rel=1e-14)
+    X, y = classes()
+    number = np.arange(len(y))
+    w = np.where(number % 3, 1.0, 0.0)
+    splits = [(np.flatnonzero(number % 4 != t), np.flatnonzero(number % 4 == t)) for t in range(4)]
+    place = np.cumsum(w).astype(int) - 1
+    less = [tuple(place[side[w[side] > 0]] for side in split) for split in splits]
+    options = {"criterion": criterion, "method_options": {"points": 3}, "method": "grid"}
+    whole = BilevelSearchCV(LinearSVC(), {"C": (0.1, 10)}, cv=splits, **options).fit(X, y, sample_weight=w)
+    part = BilevelSearchCV(LinearSVC(), {"C": (0.1, 10)}, cv=less, **options).fit(X[w > 0], y[w > 0])
+    assert whole.best_score_ == pytest.approx(part.best_score_, rel=1e-9)
 
 
 def test_decisions_that_tell_all_or_nothing():
@@ -114,6 +141,9 @@ def test_decisions_that_tell_all_or_nothing():
     assert not np.any(np.concatenate(ProfiledLogistic().slopes(against)))
     nothing = moved(out, np.zeros(len(out.z)))
     assert ProfiledLogistic().value(nothing) == pytest.approx(np.log(2))
+    share = out.v @ (out.y > 0)
+    entropy = -share * np.log(share) - (1 - share) * np.log(1 - share)
+    assert ProfiledLogistic(offset=True).value(nothing) == pytest.approx(entropy, abs=0.05)
     one_class = OutOfFold([Part(0, 0, 0, None, np.array([1.0, 2.0]), np.ones(2), np.full(2, 0.5))], 1)
     assert 0 < ProfiledLogistic().value(one_class) < np.log(2)
 
@@ -179,14 +209,21 @@ def test_searches_by_the_profiled_logistic(machine):
     assert -search.best_score_ == pytest.approx(wanted, rel=1e-4)
     t = grid[np.argmin([loss(t) for t in grid])]
     plain = log_loss(y[order], expit(np.exp(t) * z), sample_weight=v)
-    assert abs(plain + search.best_score_) < 0.05
+    smoothing = v @ (sign * np.exp(t) * z) / (len(z) + 2)
+    assert -search.best_score_ == pytest.approx(plain + smoothing, rel=1e-4)
 
 
 def test_several_classes_share_one_unit():
     X, y = classes(kinds=3)
-    for machine in (svm.SVC(), KernelSVC(kernel=RBF(0.3))):
-        search = BilevelSearchCV(machine, {"C": (1e-2, 1e2)}, cv=3, criterion="profiled_logistic").fit(X, y)
-        assert search.result_.status == "converged"
+    folds, kernel = StratifiedKFold(3), RBF(0.3)
+    search = BilevelSearchCV(KernelSVC(kernel), {"C": (1e-2, 1e2)}, cv=folds, criterion="profiled_logistic")
+    search.fit(X, y)
+    machine = KernelSVC(kernel, tol=1e-10, **search.best_params_)
+    z = cross_val_predict(machine, X, y, cv=folds, method="decision_function").ravel()
+    m = z * np.where(y[:, None] == np.unique(y), 1.0, -1.0).ravel()
+    units = np.geomspace(1e-2, 1e2, 20_001)
+    wanted = min(np.mean(np.logaddexp(0, -a * m) + a * m / (len(m) + 2)) for a in units)
+    assert -search.best_score_ == pytest.approx(wanted, rel=1e-6)  # three folds of equal size
 
 
 @pytest.mark.parametrize(
@@ -264,10 +301,37 @@ def test_a_criterion_of_pairs_runs_through_whole_searches(machine):
     search = BilevelSearchCV(machine, cv=folds, criterion=SmoothAuc()).fit(X, y)
     assert search.result_.objective < search.result_.objective_start + 1e-12
     assert isinstance(search.criterion_, SmoothAuc)
-    z = cross_val_predict(
-        machine.set_params(**search.best_params_), X, y, cv=folds, method="decision_function"
-    )
-    assert 1 - roc_auc_score(y, z) < search.result_.objective + 0.15
+    machine = machine.set_params(**search.best_params_, tol=1e-8)
+    z = cross_val_predict(machine, X, y, cv=folds, method="decision_function")
+    smoothed = np.mean(expit(-(z[y == 1][:, None] - z[y == 0]) / 0.3))
+    assert -search.best_score_ == pytest.approx(smoothed, rel=1e-4)  # folds of equal size, balanced
+    assert abs(1 - roc_auc_score(y, z) - smoothed) < 0.1
+
+
+def test_what_a_criterion_defines_says_what_it_can_do():
+    class OnlyValue(Criterion):
+        def by_row(self, out):
+            return (out.y * out.z < 0.2).astype(float)
+
+    class OnlySlopes(OnlyValue):
+        def by_row(self, out):
+            return np.logaddexp(0, -3 * out.y * out.z)
+
+        def slopes(self, out):
+            return out.by_part(-3 * out.v * out.y * expit(-3 * out.y * out.z))
+
+    X, y = classes()
+    search = BilevelSearchCV(KernelSVC(), criterion=OnlyValue(), method="grid", method_options={"points": 3})
+    assert search.fit(X, y).result_.gradient_norm is None
+    assert BilevelSearchCV(LinearSVC(), ["C"], criterion=OnlyValue()).fit(X, y).result_.method == "grid"
+    with pytest.raises(ValueError, match="follows gradients"):
+        BilevelSearchCV(KernelSVC(), criterion=OnlyValue(), method="lbfgsb").fit(X, y)
+    for options in ({}, {"low_rank": True}):
+        search = BilevelSearchCV(KernelSVC(), criterion=OnlySlopes(), **options).fit(X, y)
+        assert search.result_.method == "lbfgsb"
+        assert search.result_.objective <= search.result_.objective_start
+    with pytest.raises(ValueError, match="needs second derivatives"):
+        BilevelSearchCV(KernelSVC(), criterion=OnlySlopes(), method="newton").fit(X, y)
 
 
 def test_what_is_no_criterion_is_refused():
@@ -278,4 +342,3 @@ def test_what_is_no_criterion_is_refused():
         BilevelSearchCV(svm.SVC(), criterion="neg_log_loss").fit(X, y)
     with pytest.raises(TypeError, match="neither by_row"):
         Criterion().value(decisions())
-    assert issubclass(Squared, Loss)

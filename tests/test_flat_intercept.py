@@ -230,3 +230,23 @@ def test_a_search_under_an_l1_penalty_reports_the_error_of_its_machine_and_says_
     ]
     assert search.result_.fold_objectives == pytest.approx(folds, rel=1e-9)
     assert "the intercept is not unique" in search.result_.warnings[0]
+
+
+@pytest.mark.parametrize("more", [0.0, 1e-10, 1e-9, 5e-8])
+def test_a_row_that_balances_the_others_is_free_however_little(more):
+    """One weight a little larger: a coefficient near its bound that is no rounding holds the intercept."""
+    rng = np.random.default_rng(0)
+    X, y = rng.normal(size=(40, 2)), np.where(np.arange(40) % 2, 1, -1)
+    weight = np.ones(40)
+    weight[0] += more
+    splits = [(np.arange(30), np.arange(30, 40))]
+    machine = SVC(C=1e-2, gamma=0.5)
+    search = BilevelSearchCV(
+        machine, {"C": (1e-2, 1.0000001e-2)}, criterion="hinge", cv=splits, method="grid"
+    )
+    search.fit(X, y, sample_weight=weight)
+    plain = SVC(C=search.best_params_["C"], gamma=0.5, tol=1e-10).fit(
+        X[:30], y[:30], sample_weight=weight[:30]
+    )
+    wanted = np.mean(np.maximum(0, 1 - y[30:] * plain.decision_function(X[30:])))
+    assert -search.best_score_ == pytest.approx(wanted, rel=1e-6)

@@ -9,6 +9,7 @@ from scipy.optimize import lsq_linear, minimize
 from foldwise import BilevelSearchCV, LinearSVC, LinearSVR
 from foldwise.bilevel import Bilevel
 from foldwise.losses import (
+    Huber,
     Logistic,
     ModifiedLogHinge,
     QuarticHinge,
@@ -168,3 +169,47 @@ def test_a_quadratic_model_within_bounds(seed):
     held = ((lower == 0) & (g > 0)) | ((upper == 0) & (g < 0))
     wanted = lsq_linear(A, target, (lower, upper), tol=1e-15).x
     np.testing.assert_allclose(_within(H, g, held, lower, upper), wanted, atol=1e-7)
+
+
+@pytest.mark.parametrize("name", ["box", "proximity"])
+def test_an_intercept_that_no_row_holds_is_in_the_middle(name):
+    """Small C and equal classes: every row on the straight piece of the quartic hinge."""
+    tune = {"C": Log(1e-6, 1.0), name: EACH if name == "box" else Log(1e-2, 1e2)}
+    bilevel, _ = program(
+        QuarticHinge(), tune, Logistic(s=2.0), np.full(4, 0.02) if name == "proximity" else None
+    )
+    problem = bilevel.problems[0]
+    # The same number of both classes in every fold.
+    problem.Y[:] = np.where(np.arange(60) // 3 % 2, 1.0, -1.0)[problem.folds.order]
+    theta = bilevel.space.theta({"C": 1e-3, name: np.full(4, 0.005) if name == "box" else 0.7})
+    here = bilevel.differentiate(bilevel.evaluate(theta), order=2)
+    problem, point = bilevel.problems[0], here.points[0]
+    assert set(point.pins) == {0, 1, 2}
+    for m, (rows, _) in point.pins.items():
+        y, z = problem.Y[0], point.Z[m]
+        train = problem.folds.train[m]
+        room = 1.0 - QuarticHinge().epsilon - y * z  # to the end of the straight piece
+        assert room[train].min() > 0
+        up, down = (room[train & (y == side)].min() for side in (1.0, -1.0))
+        assert up == pytest.approx(down, rel=1e-9)
+        assert sorted(y[rows]) == [-1.0, 1.0]
+    h = 1e-5
+    assert np.abs(here.gradient[0]) > 1e-6
+    for i in range(len(theta)):
+        step = h * (np.arange(len(theta)) == i)
+        up, down = (bilevel.differentiate(bilevel.evaluate(theta + s * step, here)) for s in (1, -1))
+        slope = (up.objective - down.objective) / (2 * h)
+        assert here.gradient[i] == pytest.approx(slope, abs=1e-6 * np.abs(here.gradient).max())
+        change = (up.gradient - down.gradient) / (2 * h)
+        assert np.allclose(here.hessian[i], change, atol=1e-4 * np.abs(here.hessian).max())
+
+
+def test_a_far_intercept_is_found():
+    """Huber's loss with targets far beyond its quadratic piece: the intercept has no curvature where it starts."""
+    bilevel, theta = program(Huber(delta=0.5), {"C": C, "box": EACH}, Squared())
+    bilevel.problems[0].Y[:] = 1e4 + 1e3 * bilevel.problems[0].Y
+    here = bilevel.evaluate(theta)
+    assert here.converged
+    assert bilevel.problems[0].row_residual(here.points[0]).max() < 1e-9
+    medians = [np.median(bilevel.problems[0].Y[0][train]) for train in bilevel.problems[0].folds.train]
+    assert np.allclose(here.points[0].W[:, -1], medians, rtol=0.1)

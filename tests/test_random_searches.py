@@ -27,6 +27,11 @@ FOUND = {
     "the status of a search through landmarks at an end without them": (2000278,),
     "kernels beyond single or double precision": (2000642, 2001164, 2003046),
     "rows on the decision boundary": (2000899,),
+    "values per class together with groups of samples": (3001035, 5000281),
+    "coefficients on the boundary of an interior point": (3000870,),
+    "a fold of which no row trains": (3001215,),
+    "weights of an exact machine that are rounding": (3001294,),
+    "a machine that says it did not converge": (3000704,),
 }
 """Seeds that failed once, by what was the matter."""
 

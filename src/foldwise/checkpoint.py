@@ -17,7 +17,7 @@ import re
 import threading
 import weakref
 from collections.abc import Mapping
-from dataclasses import asdict, is_dataclass
+from dataclasses import fields, is_dataclass
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -305,7 +305,8 @@ def _feed(digest: Any, value: Any) -> None:
     elif hasattr(value, "get_params") and not isinstance(value, type):
         _feed(digest, [_name(type(value)), value.get_params(deep=False)])
     elif is_dataclass(value) and not isinstance(value, type):
-        _feed(digest, [_name(type(value)), asdict(value)])
+        # Field by field, not asdict: that forgets the types of dataclasses inside.
+        _feed(digest, [_name(type(value)), {f.name: getattr(value, f.name) for f in fields(value)}])
     elif callable(value) and hasattr(value, "__qualname__"):
         digest.update(_name(value).encode())
     else:  # an object without a text of its own prints its address, which changes

@@ -116,21 +116,28 @@ class Curvature:
 class Criterion:
     """Base of what a search minimises.
 
-    A subclass gives ``by_row`` or ``by_task``, and for methods that follow gradients ``slopes`` and ``curvature``.
+    A subclass gives ``by_row`` or ``by_task``; methods that follow gradients need ``slopes``, and those that follow
+    second derivatives ``curvature``. What it defines says what it can do.
 
     Attributes
     ----------
     task : "regression" or "classification"; classes are -1 and +1
-    differentiable, smooth, convex, polyhedral : as of a :class:`~foldwise.losses.Loss`
+    differentiable, has_curvature : whether ``slopes`` and ``curvature`` are defined
+    smooth, polyhedral : as of a :class:`~foldwise.losses.Loss`
     loss : the loss whose mean it is; None for others
     """
 
     task: str = "classification"
-    differentiable: bool = True
+    differentiable: bool = False
+    has_curvature: bool = False
     smooth: bool = True
-    convex: bool = False
     polyhedral: bool = False
     loss: Loss | None = None
+
+    def __init_subclass__(cls, **options: Any) -> None:
+        super().__init_subclass__(**options)
+        cls.differentiable = cls.slopes is not Criterion.slopes
+        cls.has_curvature = cls.curvature is not Criterion.curvature
 
     def by_row(self, out: OutOfFold) -> Array | None:
         """What every row adds to the criterion before it is weighted; None where rows cannot be told apart."""
@@ -168,8 +175,9 @@ class MeanLoss(Criterion):
     loss: Loss
 
     def __post_init__(self) -> None:
-        for name in ("task", "differentiable", "smooth", "convex", "polyhedral"):
+        for name in ("task", "differentiable", "smooth", "polyhedral"):
             object.__setattr__(self, name, getattr(self.loss, name))
+        object.__setattr__(self, "has_curvature", self.loss.differentiable)
 
     def by_row(self, out: OutOfFold) -> Array:
         """The losses."""
@@ -208,9 +216,10 @@ class ProfiledLogistic(Criterion):
 
     over all out-of-fold rows together, ``b = 0`` unless ``offset``. The unit of an SVM's decisions means nothing across
     different ``C`` and kernel widths, so a loss in a fixed unit compares unlike things; with the unit profiled out this
-    is the log loss of the probabilities ``1 / (1 + exp(-(a z + b)))`` that the decisions give, a proper score. The
-    label smoothing ``s = 1 / (N + 2)`` with ``N`` rows is Platt's [1]_: without it ``a`` runs away where every row is
-    on its side. Where the decisions are no better than chance, ``a`` is 0 and the criterion flat.
+    is, but for ``s``, the log loss of the probabilities ``1 / (1 + exp(-(a z + b)))`` that the decisions give, a proper
+    score. The label smoothing ``s = 1 / (N + 2)``, with ``N`` decisions that count, is in the manner of Platt's [1]_,
+    whose shares are of each class: without it ``a`` runs away where every row is on its side. Where the decisions are
+    no better than chance, ``a`` is 0 and the criterion flat.
 
     By the envelope theorem its slopes are those at the fitted ``a`` and ``b``; its curvature is the Schur complement in
     them, one column for each.
@@ -243,10 +252,7 @@ class ProfiledLogistic(Criterion):
 
     def fitted(self, out: OutOfFold) -> tuple[float, float]:
         """The unit ``a`` and the offset ``b``; Newton's method on a convex function of one or two numbers."""
-        y, v, s = out.y, out.v, _smoothing(out)
-        unit = float(np.sqrt(v @ out.z**2 / v.sum()))
-        if not (unit > 0 and np.isfinite(unit)):
-            return 0.0, 0.0
+        y, v, s, unit = out.y, out.v, _smoothing(out), _unit(out)
         A = np.column_stack([out.z / unit, np.ones(len(y))])[:, : 2 if self.offset else 1]
         x = np.zeros(A.shape[1])
 
@@ -302,10 +308,11 @@ class ProfiledLogistic(Criterion):
         diagonal = out.by_part(a * a * bend)
         if a == 0:
             return Curvature(diagonal)
-        # With A the derivatives of the margins in (a, b): cross = d2 / dz d(a, b), inner = d2 / d(a, b)2.
-        A = np.column_stack([z, np.ones(len(z))])[:, : 2 if self.offset else 1]
+        # With A the derivatives of the margins in (a unit, b): cross and inner are second derivatives with these.
+        unit = _unit(out)
+        A = np.column_stack([z / unit, np.ones(len(z))])[:, : 2 if self.offset else 1]
         cross = a * bend[:, None] * A
-        cross[:, 0] += v * y * (_smoothing(out) - expit(-m))
+        cross[:, 0] += v * y * (_smoothing(out) - expit(-m)) / unit
         inner = (A.T * bend) @ A
         values, vectors = np.linalg.eigh(inner)
         kept = values > 1e-14 * values.max(initial=0.0)
@@ -314,8 +321,16 @@ class ProfiledLogistic(Criterion):
 
 
 def _smoothing(out: OutOfFold) -> float:
-    """Platt's share of the other label."""
-    return 1.0 / (len(out.z) + 2.0)
+    """The share of the other label."""
+    return 1.0 / (np.count_nonzero(out.v) + 2.0)
+
+
+def _unit(out: OutOfFold) -> float:
+    """The root mean square of the decisions; 1 where all are zero."""
+    largest = float(np.abs(out.z).max(initial=0.0))
+    if not (largest > 1e-300 and np.isfinite(largest)):
+        return 1.0
+    return largest * float(np.sqrt(out.v @ (out.z / largest) ** 2 / out.v.sum())) or 1.0
 
 
 NAMED_CRITERIA: dict[str, type[Loss] | type[Criterion]] = {**CRITERIA, "profiled_logistic": ProfiledLogistic}

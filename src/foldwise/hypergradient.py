@@ -58,9 +58,10 @@ def hessian(
         gram = problem.validation_gram(part.m) if grams else None
         if gram is not None:
             out += 2.0 * J[part.m].T @ gram @ J[part.m]
-            continue
-        move = problem.moves(J, part.m, part.rows)
-        out += (move * bends[i]) @ move.T
+        if gram is None or len(columns):
+            move = problem.moves(J, part.m, part.rows)
+        if gram is None:
+            out += (move * bends[i]) @ move.T
         if len(columns):
             moved += move @ columns[i]
     if exact:

@@ -19,7 +19,14 @@ from foldwise.bounds import check_size, check_varies, dimensions_of, read_space
 from foldwise.criteria import Criterion
 from foldwise.estimators.kernel import kernel_solver
 from foldwise.estimators.linear import linear_solver
-from foldwise.losses import EpsilonInsensitive, Hinge, Loss, QuarticHinge, SmoothedEpsilonInsensitive
+from foldwise.losses import (
+    EpsilonInsensitive,
+    Hinge,
+    Loss,
+    Misclassification,
+    QuarticHinge,
+    SmoothedEpsilonInsensitive,
+)
 from foldwise.models import Tunable
 from foldwise.models.kernel import as_often, kernel_start, slot_sizes
 from foldwise.optimizers.base import plain_params
@@ -149,7 +156,7 @@ class Program:
     def _on_the_boundary(self) -> list[str]:
         """Of a criterion that jumps where decisions change their sign: rows whose sign is a matter of rounding."""
         assert self.end is not None
-        if self.bilevel.criterion.differentiable:
+        if not isinstance(self.bilevel.criterion.loss, Misclassification):
             return []
         count, share = 0, 0.0
         for problem, point in zip(self.bilevel.problems, self.end.points, strict=True):

@@ -228,7 +228,7 @@ class BilevelSearchCV(CallbackSupportMixin, MetaEstimatorMixin, BaseEstimator):
         One entry per evaluation.
     result_ : Result
         History, status in words, certificate.
-    criterion_ : Loss
+    criterion_ : Loss or Criterion
     space_ : Space
     n_splits_ : int
     n_iter_ : int

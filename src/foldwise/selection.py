@@ -91,7 +91,8 @@ def select(
         facts["landmark_objective"] = best.objective
         points = [_first([*before, *outcomes], bilevel.space), np.array(best.theta)]
         follows = optimizer.needs_gradient and bilevel.criterion.differentiable
-        order = 0 if not follows else 2 if bilevel.space.size <= NEWTON_SIZE else 1
+        second = bilevel.criterion.has_curvature and bilevel.space.size <= NEWTON_SIZE
+        order = 0 if not follows else 2 if second else 1
         # Whether training problems are solved without landmarks is judged anew.
         ended = Status.STALLED if best.status is Status.UNSOLVED else best.status
         method = Halt(ended, optimizer, order) if settings.low_rank is True else optimizer
@@ -154,7 +155,7 @@ def _starts(
         return optimizer, program.candidates(space, 1), [], prelude
     scan = space.size <= SCAN_SIZE and not (several_penalties(bilevel) or has_boxes(bilevel))
     reasoned = program.candidates(space, None if scan else settings.n_starts or 2)
-    if optimizer.needs_gradient:
+    if optimizer.needs_gradient and bilevel.criterion.has_curvature:  # which the stages' own method needs
         prelude = program.play(
             not optimizer.plays_stages, limits, lambda part, stage: _kept(part, journal, stage)(0)
         )
@@ -212,7 +213,7 @@ def choose_method(settings: Settings, program: Program) -> Any:
     space, criterion = program.bilevel.space, program.bilevel.criterion
     if method == "auto":
         if criterion.differentiable:
-            method = "newton" if space.size <= NEWTON_SIZE else "lbfgsb"
+            method = "newton" if space.size <= NEWTON_SIZE and criterion.has_curvature else "lbfgsb"
             first = program.bilevel.problems[0]
             if criterion.polyhedral and isinstance(first, PolyhedralProblem) and settings.mass <= BUNDLE_ROWS:
                 method = "bundle"

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 
@@ -97,6 +97,7 @@ class Halt(Minimizer):
     ``order`` says which derivatives the end is judged by.
     """
 
+    looks_around: ClassVar[bool] = False
     status: Status
     method: Minimizer
     order: int = 0

@@ -145,10 +145,11 @@ class Trace:
         return evaluation
 
     @contextmanager
-    def _within(self, limited: bool) -> Iterator[None]:
+    def _within(self, limited: bool, refuse: bool = True) -> Iterator[None]:
         """Solvers inside look at the deadline, if ``limited``; what they leave unfinished is forgotten.
 
-        Where rounding leaves no system that can be solved, the search ends at what it has.
+        Where rounding leaves no system that can be solved, the search ends at what it has, unless that is not to be
+        refused here.
         """
         try:
             with until(self.deadline if limited else None):
@@ -157,6 +158,8 @@ class Trace:
             self.bilevel.reset()
             raise StopSearch(Status.TIME_LIMIT) from None
         except FloatingPointError as error:
+            if not refuse:
+                raise
             self.bilevel.reset()
             if self.best is None:
                 raise ValueError(
@@ -226,8 +229,12 @@ class Trace:
             theta = self.space.clip(theta)
             if theta[i] == here.theta[i] or not (self.admits is None or self.admits(theta)):
                 continue
-            with self._within(True):
-                there = self.bilevel.evaluate(theta, here)
+            try:
+                with self._within(True, refuse=False):
+                    there = self.bilevel.evaluate(theta, here)
+            except FloatingPointError:  # nothing to be seen there
+                self.bilevel.reset()
+                continue
             self.details["looks"] = self.details.get("looks", 0) + 1
             if there.objective < best.objective:
                 best = there
@@ -356,11 +363,17 @@ def _settled(optimizer: Optimizer, trace: Trace, status: Status) -> Status:
     limit = largest_promise(optimizer, trace.bilevel)
     for k in range(ROUNDS):
         if status not in (Status.CONVERGED, Status.STALLED) or trace.best is None:
-            break
-        if not trace.look_around(limit):
-            break
+            return status
+        try:
+            if not trace.look_around(limit):
+                return status
+        except StopSearch as stop:
+            if stop.status is Status.TIME_LIMIT:
+                return status  # the method had ended by then
+            raise
         if k < RESTARTS:
             status = optimizer.iterate(trace, trace.best.theta)
+    trace.look_around(np.inf)  # what is left, for the judgement
     return status
 
 
@@ -424,6 +437,7 @@ class Minimizer:
     restarts : whether a search may run it from several points
     looks_around : whether, on few rows, an end that it calls a minimum is looked around and gone on from
     shrinks : whether its objective may have the penalty on the spread of per-feature widths
+    needs_curvature : whether it follows second derivatives
     needs_loss : whether it follows criteria that are the mean of a loss alone
     limits : the method's own field for each limit of a search, such as ``tol`` and ``max_iter``
     messages : a method's own words for endings that the usual ones do not fit
@@ -440,6 +454,7 @@ class Minimizer:
     restarts: ClassVar[bool] = True
     looks_around: ClassVar[bool] = True
     shrinks: ClassVar[bool] = True
+    needs_curvature: ClassVar[bool] = False
     needs_loss: ClassVar[bool] = False
     limits: ClassVar[Mapping[str, str]] = {"tol": "tol", "max_iter": "max_iter"}
     messages: ClassVar[Mapping[Status, str]] = {}
@@ -483,6 +498,11 @@ class Minimizer:
                 f"method {self.name!r} follows gradients, and "
                 f"{type(bilevel.criterion.loss or bilevel.criterion).__name__} has none; "
                 "use method='grid' or 'random', or criterion='smooth_misclassification' or 'logistic'"
+            )
+        if self.needs_curvature and not bilevel.criterion.has_curvature:
+            raise ValueError(
+                f"method {self.name!r} needs second derivatives, and {type(bilevel.criterion).__name__} defines no "
+                "curvature(out); use method='lbfgsb'"
             )
         if self.needs_loss and bilevel.criterion.loss is None:
             raise ValueError(

@@ -53,6 +53,7 @@ class TrustRegionNewton(Minimizer):
         "polls": integer(at_least=0),
     }
     name = "newton"
+    needs_curvature = True
     plays_stages = True
     tol_by_model = True
 

@@ -16,7 +16,15 @@ from foldwise.result import Status
 
 __all__ = ["Rescued"]
 
-INHERITED = ("plays_stages", "uses_start", "finds_own_start", "restarts", "looks_around", "shrinks")
+INHERITED = (
+    "plays_stages",
+    "uses_start",
+    "finds_own_start",
+    "restarts",
+    "looks_around",
+    "shrinks",
+    "needs_curvature",
+)
 """What the method is, its rescue is."""
 
 

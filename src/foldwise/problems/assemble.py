@@ -120,6 +120,12 @@ def make_space(
     labels: dict[str, Sequence[Any]] = {"feature": feature_names, **(more or {})}
     if rows.group is not None:
         labels["group"] = rows.group_labels
+        by_class = [name for name, dim in dimensions.items() if dim.per == "class" and name != "class_weight"]
+        if by_class:
+            raise ValueError(
+                f"{by_class[0]!r} is to be tuned per class, and fit was given sample_groups: a machine takes one value "
+                "per class or one per group, not both. Use per='group', or leave sample_groups out"
+            )
     if len(rows.Y) > 1:
         labels["class"] = rows.class_labels
     if "class_weight" in dimensions:

@@ -54,7 +54,7 @@ def middle(
         low, high = np.where(nearer, other[0], low), np.where(nearer, other[1], high)
         away = np.where(nearer, distance, away)
     trains = np.flatnonzero(c > 0)
-    if np.any(away[trains] > SLACK * (1.0 + np.abs(y[trains]))):
+    if not len(trains) or np.any(away[trains] > SLACK * (1.0 + np.abs(y[trains]))):
         return None
     alpha = -c * loss.grad(np.clip(z, low, high), y)
     if abs(alpha.sum()) > 1e-12 * np.abs(alpha).sum():

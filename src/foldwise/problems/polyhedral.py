@@ -234,10 +234,7 @@ class PolyhedralProblem(LinearProblem):
         for m, end in enumerate(ends):
             p = self.pieces(m, par)
             gamma[m] = self._multipliers(p, W[m], alpha[m])
-            active[m], pin, shift = self._settle(p, Z[m], alpha[m], gamma[m], end.active)
-            if shift:
-                W[m, -1] += shift
-                Z[m] += shift
+            active[m], pin, W[m], Z[m] = self._settle(p, W[m], Z[m], alpha[m], gamma[m], end.active)
             pins.append(pin)
         gap = np.array([end.gap for end in ends])
         steps = sum(end.rounds for end in ends)
@@ -252,7 +249,9 @@ class PolyhedralProblem(LinearProblem):
         low, high = np.minimum(pull, 0.0), np.maximum(pull, 0.0)
         return np.where(w >= p.upper, high, 0.0) + np.where(w <= p.lower, low, 0.0)
 
-    def _settle(self, p: Pieces, Z, alpha, gamma, active: ActiveSet) -> tuple[ActiveSet, Any, float]:
+    def _settle(
+        self, p: Pieces, w, Z, alpha, gamma, active: ActiveSet
+    ) -> tuple[ActiveSet, Any, np.ndarray, np.ndarray]:
         """The active set with rows and columns on the side that derivatives use, and an intercept put in its middle.
 
         A box of width zero counts as held at the side its multiplier points to: there the weight goes when the box
@@ -268,9 +267,15 @@ class PolyhedralProblem(LinearProblem):
         out = ActiveSet(active.on, active.level, held)
         loose = self.l1_ratio == 1.0 and bool(np.any(held[:-1] == 0))
         if not self.design.intercept or inside.any() or loose:
-            return out, None, 0.0
+            return out, None, w, Z
         # Every multiplier is at an end of its range: the interval of the intercept, and the rows at its ends.
         level = np.rint(np.divide(p.left - alpha, p.c, out=np.zeros_like(alpha), where=p.c > 0)).astype(int)
+        ends = np.where(p.c > 0, p.left - p.c * level, 0.0)
+        if p.q[-1] == 0 and abs(ends.sum()) > 1e-12 * np.abs(ends).sum():
+            return out, None, w, Z  # a multiplier near its end that balances the others holds the intercept
+        if np.all(p.q[:-1] > 0):  # then the weights are known to rounding from the multipliers without theirs
+            exact = np.append(p.smallest(p.X.T @ ends)[:-1], w[-1])
+            Z, w = Z + p.X @ (exact - w), exact
         padded = np.column_stack([np.full(len(Z), -np.inf), p.kinks, np.full(len(Z), np.inf)])
         index = np.arange(len(Z))
         takes_part = p.c > 0
@@ -278,10 +283,11 @@ class PolyhedralProblem(LinearProblem):
         above = np.where(takes_part, padded[index, level + 1] - Z, np.inf)
         first, last = int(np.argmax(below)), int(np.argmin(above))
         if not (np.isfinite(below[first]) and np.isfinite(above[last]) and above[last] >= below[first]):
-            return out, None, 0.0
+            return out, None, w, Z
         shift = 0.5 * float(below[first] + above[last])
-        on = np.zeros_like(active.on)
-        return ActiveSet(on, level, held), ((first, level[first] - 1), (last, level[last])), shift
+        on, w = np.zeros_like(active.on), w.copy()
+        w[-1] += shift
+        return ActiveSet(on, level, held), ((first, level[first] - 1), (last, level[last])), w, Z + shift
 
     def point(self, W, theta, steps: int = 0, Z=None):
         """Not available: derivatives need a solution with its active set, which the solver gives."""

@@ -16,6 +16,8 @@ from foldwise.solvers.active_set import NEAR, Finished, finish, settle
 
 __all__ = ["LibSvm"]
 
+LARGEST = 1e30
+"""Kernel values beyond which LIBSVM's single precision may not hold sums of them."""
 SNAP = 1e-7
 """Distance from a bound, in units of it, at which a coefficient may be there but for rounding."""
 
@@ -91,6 +93,8 @@ class LibSvm:
         for m in np.flatnonzero(free.any(axis=1) & ~clear.any(axis=1)):
             one = alpha.copy()
             one[m] = np.where(at_bound[m], np.sign(alpha[m]) * problem.strength(par)[m], 0.0)
+            if abs(one[m].sum()) > 1e-12 * np.abs(one[m]).sum():
+                continue  # what is left of a coefficient is not rounding: the others do not balance without it
             f = gram.product(one[m : m + 1])[0]
             low, up = (limit[m] for limit in problem.limits(one, par))
             trains = np.flatnonzero(problem.strength(par)[m] > 0)
@@ -188,12 +192,11 @@ class LibSvm:
             tube = float(tubes[0])
             machine = SVR(epsilon=tube, **options)
         out = np.zeros(len(rows))
+        if np.abs(own).max(initial=0.0) > LARGEST:
+            return finish(own, y, tube, c[rows], out, 0.0, problem.intercept)
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", ConvergenceWarning)
-            try:
-                machine.fit(own, y, sample_weight=c[rows])
-            except ValueError:  # numbers beyond its single precision
-                return finish(own, y, tube, c[rows], out, 0.0, problem.intercept)
+            machine.fit(own, y, sample_weight=c[rows])
         # Labels are -1 and +1, so scikit-learn's decision is positive where ours is.
         out[machine.support_] = machine.dual_coef_[0]
         return finish(own, y, tube, c[rows], out, float(machine.intercept_[0]), problem.intercept)

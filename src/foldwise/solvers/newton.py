@@ -47,7 +47,11 @@ class Newton:
         steps, searched = 0, np.zeros(problem.n_tasks, dtype=bool)
         while True:
             look_at_clock()
-            keep = np.linalg.norm(g, axis=1) > self.tol * size
+            far = _far_out(problem, W[live], Z[live], g, par, diagonal, live)
+            if far.any() and _come_back(problem, W, Z, par, diagonal, live[far]):
+                curvature.refresh(Z[live], par, live)
+                g, size = _gradient(problem, W[live], par, diagonal, c, live)
+            keep = far | (np.linalg.norm(g, axis=1) > self.tol * size)
             live, g = live[keep], g[keep]
             if not len(live) and searched.any():
                 # Long steps that were cut back left rounding errors in Z: look again with clean decisions.
@@ -86,6 +90,44 @@ class Newton:
         point = problem.point(W, theta, steps, Z)
         point.converged[live], point.pins = False, pins
         return point
+
+
+FAR_OUT = 1e6
+"""Weights of columns in their own units beyond which a small gradient may still be worth much of the objective."""
+
+
+def _far_out(problem, W, Z, g, par, diagonal, tasks) -> np.ndarray:
+    """Which tasks have weights so large, where a penalty hardly counts, that the gradient along them is not small."""
+    far = np.abs(W).max(axis=1, initial=0.0) > FAR_OUT
+    if far.any():
+        value = _values(problem, W, Z, par, diagonal, tasks)
+        far &= np.abs(np.sum(g * W, axis=1)) > 1e-6 * value
+    return far
+
+
+def _values(problem, W, Z, par, diagonal, tasks) -> np.ndarray:
+    """The training objectives of the tasks at weights with these decisions."""
+    loss = problem.loss_at(par, tasks).value(Z, problem.targets(tasks))
+    cost = problem.training(problem.per_row(par.c, tasks) * loss, tasks).sum(axis=1)
+    return cost + 0.5 * np.sum(problem.penalty.times(diagonal, W, tasks) * W, axis=1)
+
+
+def _come_back(problem, W, Z, par, diagonal, tasks) -> bool:
+    """Shrink weights that are far out to where the objective is lowest on the way to zero, in place; whether any moved.
+
+    A first step where no row has curvature is as long as the penalty lets it be, and ends beyond every margin.
+    """
+    moved = False
+    for m in tasks.tolist():
+        one = np.array([m])
+        shares = 10.0 ** -np.arange(0.0, 31.0, 0.5)
+        values = [_values(problem, t * W[one], t * Z[one], par, diagonal, one)[0] for t in shares]
+        t = shares[int(np.nanargmin(values))]
+        if t < 1.0:
+            W[m] *= t
+            Z[m] *= t
+            moved = True
+    return moved
 
 
 def _forcing(g, size) -> float:

@@ -253,7 +253,7 @@ class ExactQP:
             other = self._library(pieces)
         except ImportError:
             return end
-        return end if end.gap <= other.gap else other  # also where the first gap is not a number
+        return other if not np.isfinite(end.gap) or other.gap < end.gap else end
 
     def _solved(self, end: Ended, pieces: Pieces) -> bool:
         """Whether a solution is one: by its duality gap, or by its active set where the gap does not contradict it."""

@@ -188,7 +188,9 @@ def random_search(seed: int) -> RandomSearch:
         data.append(more)
         fit["groups"] = "groups"
     options = {name: value for name, value in options.items() if value}
-    if options.get("criterion") == "'squared_hinge'" and seed % 4 == 2:
+    if (
+        options.get("criterion") == "'squared_hinge'" and seed % 4 == 2
+    ):  # so that other seeds draw what they drew
         options["criterion"] = "'profiled_logistic'"
     return RandomSearch(
         seed, (plan.n, plan.d), tuple(data), machine, params, tuple(steps), space, options, fit

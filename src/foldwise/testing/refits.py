@@ -93,7 +93,7 @@ class CrossValidation:
         found = [self._machines_of(params, train, test, order) for train, test in self.splits]
         z, y = (np.concatenate([one[k] for fold in found for one in fold]) for k in (0, 1))
         v = np.concatenate([one[2] / one[2].sum() / len(fold) / len(found) for fold in found for one in fold])
-        s, unit = 1.0 / (len(z) + 2.0), max(float(np.abs(z).max()), np.finfo(float).tiny)
+        s, unit = 1.0 / (np.count_nonzero(v) + 2.0), max(float(np.abs(z).max()), np.finfo(float).tiny)
 
         def loss(x: np.ndarray) -> float:
             m = y * (np.exp(x[0]) * z / unit + (x[1] if self.criterion.offset else 0.0))
@@ -235,10 +235,13 @@ class CrossValidation:
             return 0.0
         worst = 0.0
         for train, _ in self.splits:
-            with warnings.catch_warnings():
-                warnings.simplefilter("ignore")
+            with warnings.catch_warnings(record=True) as caught:
+                warnings.simplefilter("always")
                 last, inner, _ = self._last_step(params, train, train)
                 model = _tightened(last, self.y[train]).fit(inner, self.y[train], **self._given(train))
+            if any(issubclass(w.category, ConvergenceWarning) for w in caught):
+                self.unsure = "our machine says that it did not converge"
+                continue
             worst = max(worst, optimality(model, inner, self.y[train], **self._given(train)))
         return worst
 

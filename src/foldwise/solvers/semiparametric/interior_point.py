@@ -83,7 +83,7 @@ def interior_point(
         if mu <= tol * size:
             delta = rebalanced(_fast.snapped(Z, C, 0.2 * tol), C, Q, goal)
             best = InteriorPoint(delta, eta.copy(), step, accept(delta, eta))
-        if best.accepted or stop() or not mu > 1e-15 * tol * size:
+        if best.accepted or stop() or not mu > 1e-15 * tol * size or not np.all(Z > 0):  # on the boundary
             break
         # 3. The matrix, factored once for two steps.
         _fast.weights(Z, W)
