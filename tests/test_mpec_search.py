@@ -124,8 +124,8 @@ def test_no_time_returns_what_there_is(method):
     ("model", "space", "criterion", "message"),
     [
         (LinearSVR(), {"C": (0.01, 10.0)}, "absolute", "epsilon_insensitive"),
-        (LinearSVR(loss="epsilon_insensitive"), {"C": (0.01, 10.0)}, "squared", "criterion Squared"),
-        (LinearSVC(loss="hinge"), {"C": (0.01, 10.0)}, "logistic", "criterion Logistic"),
+        (LinearSVR(loss="epsilon_insensitive"), {"C": (0.01, 10.0)}, "squared", "criterion squared"),
+        (LinearSVC(loss="hinge"), {"C": (0.01, 10.0)}, "logistic", "criterion logistic"),
         (LinearSVC(loss="hinge"), {"lam": Log(0.01, 10.0, per="feature")}, "hinge", "single number"),
         (LinearSVC(loss="hinge"), {"C": (0.01, 10.0), "lam": (0.01, 10.0)}, "hinge", "[Tt]une one of them"),
         (

@@ -309,9 +309,22 @@ def _feed(digest: Any, value: Any) -> None:
         _feed(digest, [_name(type(value)), {f.name: getattr(value, f.name) for f in fields(value)}])
     elif callable(value) and hasattr(value, "__qualname__"):
         digest.update(_name(value).encode())
+    elif state := _state(value):
+        _feed(digest, [_name(type(value)), state])
     else:  # an object without a text of its own prints its address, which changes
         digest.update(re.sub(r" at 0x[0-9a-fA-F]+", "", repr(value)).encode())
     digest.update(b"</>")
+
+
+def _state(value: Any) -> dict[str, Any]:
+    """The attributes of an object of a class that a user may have written; empty for built-in types."""
+    state = dict(getattr(value, "__dict__", {}))
+    for kind in type(value).__mro__:
+        slots = getattr(kind, "__slots__", ())
+        for name in (slots,) if isinstance(slots, str) else slots:
+            if hasattr(value, name) and not name.startswith("__"):
+                state[name] = getattr(value, name)
+    return state
 
 
 def _name(value: Any) -> str:

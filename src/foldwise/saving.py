@@ -30,6 +30,7 @@ HOMES = (
     "foldwise.estimators",
     "foldwise.kernels",
     "foldwise.losses",
+    "foldwise.criteria",
     "foldwise.basis",
     "foldwise.search",
     "foldwise.result",

@@ -234,7 +234,7 @@ class BilevelSearchCV(CallbackSupportMixin, MetaEstimatorMixin, BaseEstimator):
     n_iter_ : int
         Evaluations of the cross-validation error.
     n_resumed_ : int
-        How many of them came from the checkpoint.
+        Evaluations that came from the checkpoint; those of stages and of looks around the end are not in ``n_iter_``.
     refit_time_ : float
 
     Examples

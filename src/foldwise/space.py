@@ -142,6 +142,16 @@ def _instead_of_a_grid(spec: Any) -> str:
     return f". The search finds the value between the ends by itself: write ({low:g}, {high:g})"
 
 
+def _ties(labels: Sequence[Any]) -> np.ndarray:
+    """The number of every entry's tie: in the order of the labels, or of appearance where they have none."""
+    try:
+        known = sorted(set(labels))
+    except TypeError:  # labels of several types
+        known = list(dict.fromkeys(labels))
+    place = {label: k for k, label in enumerate(known)}
+    return np.array([place[label] for label in labels])
+
+
 @dataclass(frozen=True, eq=False)
 class Space:
     """Maps names to the flat vector ``theta`` and back; holds the bounds.
@@ -197,7 +207,7 @@ class Space:
                         raise ValueError(
                             f"tie of {name!r} has {len(dim.tie)} labels; it needs {len(entries)}, one per {dim.per}"
                         )
-                    _, index = np.unique(np.asarray(dim.tie), return_inverse=True)
+                    index = _ties(dim.tie)
             size = int(index.max()) + 1
             bounds = []
             for bound in (dim.lower, dim.upper):
@@ -207,8 +217,17 @@ class Space:
                         f"the bounds of {name!r} have {len(array)} entries; it has {len(entries)}"
                     )
                 if array.ndim and len(array) == len(entries) != size:
-                    array = np.array([array[index == k][0] for k in range(size)])
+                    # Entries that are tied keep the bounds of each of them.
+                    tightest = np.max if bound is dim.lower else np.min
+                    array = np.array([tightest(array[index == k]) for k in range(size)])
                 bounds.append(np.broadcast_to(array, size).astype(float))
+            if dim.tie is not None and np.any(bounds[0] > bounds[1]):
+                k = int(np.argmax(bounds[0] > bounds[1]))
+                tied = ", ".join(np.asarray(entries)[index == k])
+                raise ValueError(
+                    f"{tied} are tied and have no value in common: the largest of their lower bounds is "
+                    f"{bounds[0][k]:g}, the smallest of their upper bounds {bounds[1][k]:g}. Widen them, or untie"
+                )
             blocks.append(Block(name, dim.scale, bounds[0], bounds[1], index, entries, dim.per is None))
         return cls(tuple(blocks))
 

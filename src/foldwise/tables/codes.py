@@ -287,8 +287,11 @@ class Builder:
         return Table(tuple(self.names), X, y, categories, self.missing, self.unknown, self.extra, lines)
 
     def _target(self) -> np.ndarray:
-        """Integers when every cell is one, else floats when every cell is a number, else strings."""
-        if self.unanswered or not all(map(is_number, self.labels)):
+        """Integers when every cell is one, else floats when every cell is a number, else strings.
+
+        Whole numbers that would not be written as they were read (01, +1, more than a double holds) are names: strings.
+        """
+        if self.unanswered or not all(map(is_number, self.labels)) or _are_names(self.labels):
             return np.array(self.labels)
         y = np.array([float(text) for text in self.labels])
         check_finite_target(y, self.lines, f"{self.path}, target {self.request.target!r}")
@@ -377,6 +380,16 @@ def count_rows(lines: Sequence[int], most: int = 6) -> str:
     if len(lines) == 1:
         return f"1 row (line {shown})"
     return f"{len(lines)} rows (lines {shown})"
+
+
+WHOLE = re.compile(r"[+-]?\d+")
+
+
+def _are_names(labels: Sequence[str]) -> bool:
+    """Whether these whole numbers are names: one of them is not written as the number that it stands for would be."""
+    if not all(WHOLE.fullmatch(text) for text in labels):
+        return False
+    return any(str(int(text)) != text or abs(int(text)) > 2**53 for text in set(labels))
 
 
 def check_finite_target(y: np.ndarray, lines: Any, where: str) -> None:
