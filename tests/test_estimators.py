@@ -17,11 +17,13 @@ from sklearn.utils.estimator_checks import parametrize_with_checks
 
 from foldwise import (
     Huber,
+    KernelSVR,
     LinearSVC,
     LinearSVR,
     Misclassification,
     ModifiedLogHinge,
     QuarticHinge,
+    SemiparametricSVR,
     Squared,
     SquaredEpsilonInsensitive,
 )
@@ -368,6 +370,9 @@ def test_errors_about_rows():
         LinearSVR().predict(X0)
 
 
+    for machine in (LinearSVR(), KernelSVR(), SemiparametricSVR()):
+        with pytest.raises(ValueError, match="must contain at least one non-zero number"):
+            machine.fit(X0, Y0, sample_weight=np.zeros(20))
 @pytest.mark.parametrize(("loss", "steps"), [("quartic_hinge", 60), ("modified_log_hinge", 80)])
 def test_nearly_separable_rows_with_a_large_C_are_fitted(loss, steps):
     """A warning that the solution was not reached would be an error."""
