@@ -8,6 +8,8 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+import sklearn
+from packaging.version import Version
 from sklearn.base import clone
 from sklearn.kernel_ridge import KernelRidge
 from sklearn.linear_model import LogisticRegression, Ridge
@@ -50,9 +52,17 @@ def searches(estimators):
 
 def own_reasons(search):
     """Weights given to a pipeline reach its last step, so that a scaler sees every row once: see below."""
-    if not hasattr(search.estimator, "steps"):
+    if hasattr(search.estimator, "steps"):
+        reason = (
+            "sample weights are for the last step, as in Pipeline.fit(X, y, <last step>__sample_weight=...)"
+        )
+    elif isinstance(search.estimator, LogisticRegression) and Version(sklearn.__version__) < Version("1.7"):
+        # It makes two classes of three after the rows are shuffled: the first row's and the rest.
+        reason = (
+            "the check of scikit-learn 1.6 gives its two fits different classes: see below for the same ones"
+        )
+    else:
         return {}
-    reason = "sample weights are for the last step, as in Pipeline.fit(X, y, <last step>__sample_weight=...)"
     return {
         "check_sample_weight_equivalence_on_dense_data": reason,
         "check_sample_weight_equivalence_on_sparse_data": reason,
@@ -95,3 +105,20 @@ def test_a_scaler_in_a_pipeline_does_not_see_weights_without_a_search_either(mac
     weighted = piped(clone(machine), clone(scaler)).fit(X, y, **{f"{name}__sample_weight": times})
     repeated = piped(clone(machine), clone(scaler)).fit(np.repeat(X, times, axis=0), np.repeat(y, times))
     assert np.abs(weighted.predict(X) - repeated.predict(X)).max() > 1e-3
+
+
+def test_weights_are_repetitions_around_logistic_regression():
+    rng = np.random.default_rng(0)
+    X, y, times = rng.normal(size=(60, 4)), np.arange(60) % 2, rng.integers(0, 4, 60)
+    X[:, 0] += 0.5 * y
+    fold, tests = np.arange(60) // 20, range(3)
+    again, again_fold = np.repeat(X, times, axis=0), np.repeat(fold, times)
+    machine = LogisticRegression(tol=1e-10)
+    weighted, repeated = (
+        BilevelSearchCV(machine, cv=[(np.flatnonzero(f != k), np.flatnonzero(f == k)) for k in tests])
+        for f in (fold, again_fold)
+    )
+    weighted.fit(X, y, sample_weight=times)
+    repeated.fit(again, np.repeat(y, times))
+    assert weighted.best_score_ == pytest.approx(repeated.best_score_, rel=1e-9)
+    np.testing.assert_allclose(weighted.predict_proba(X), repeated.predict_proba(X), rtol=1e-6)

@@ -20,12 +20,7 @@ from sklearn.exceptions import ConvergenceWarning, NotFittedError
 from sklearn.model_selection import check_cv
 from sklearn.utils import check_random_state, estimator_html_repr, get_tags, indexable
 from sklearn.utils.metaestimators import available_if
-from sklearn.utils.validation import (
-    _check_sample_weight,
-    check_array,
-    check_is_fitted,
-    has_fit_parameter,
-)
+from sklearn.utils.validation import check_array, check_is_fitted, has_fit_parameter
 
 from foldwise.arguments import (
     CLASS_WEIGHT,
@@ -51,6 +46,7 @@ from foldwise.criteria import Criterion, get_criterion
 from foldwise.estimators.encoding import (
     CallbackSupportMixin,
     check_target,
+    check_weight,
     encode_class_weight,
     encode_classes,
     encode_groups,
@@ -494,9 +490,7 @@ class BilevelSearchCV(CallbackSupportMixin, MetaEstimatorMixin, BaseEstimator):
             raise ValueError(f"X has {n} rows and y has {len(y)}; they must be equal")
         weight = None
         if sample_weight is not None:
-            weight = _check_sample_weight(
-                sample_weight, np.empty((n, 1)), dtype=float, ensure_non_negative=True
-            )
+            weight = check_weight(sample_weight, np.empty((n, 1)))
         group, group_labels = encode_groups(sample_groups, n)
         if tunable.task == "classification":
             classes, Y, codes = encode_classes(y)

@@ -247,9 +247,12 @@ class Space:
         """Parameter values by name: floats, or arrays with one value per entry."""
         out: dict[str, Any] = {}
         for block in self.blocks:
-            values = np.clip(
-                block.values(np.asarray(theta)[self.slices[block.name]]), block.lower, block.upper
-            )
+            where = self.slices[block.name]
+            part = np.asarray(theta)[where]
+            values = np.clip(block.values(part), block.lower, block.upper)
+            # exp(log(bound)) may miss the bound by some last digits, and by how many depends on NumPy's version.
+            values = np.where(part <= self.lower[where], block.lower, values)
+            values = np.where(part >= self.upper[where], block.upper, values)
             out[block.name] = float(values[0]) if block.scalar else values[block.index]
         return out
 

@@ -30,6 +30,7 @@ __all__ = [
     "all_or_nothing",
     "check_class_mass",
     "check_target",
+    "check_weight",
     "encode_class_weight",
     "encode_classes",
     "encode_groups",
@@ -55,13 +56,21 @@ def fitted_rows(estimator: Any, X, y, sample_weight, sample_groups) -> Rows:
         estimator._init_callback_context()
     weight = None
     if sample_weight is not None:
-        weight = _check_sample_weight(sample_weight, X, dtype=float, ensure_non_negative=True)
+        weight = check_weight(sample_weight, X)
     group, estimator.group_labels_ = encode_groups(sample_groups, len(y))
     if estimator._task == "regression":
         return Rows(y[None].astype(float), weight, group, estimator.group_labels_)
     estimator.classes_, Y, codes = encode_classes(y)
     check_class_mass(estimator.classes_, codes, weight)
     return Rows(Y, weight, group, estimator.group_labels_, codes, estimator.classes_.tolist())
+
+
+def check_weight(sample_weight: Any, X: Any) -> np.ndarray:
+    """Weights of the rows of X in double precision: finite, not negative and not all zero."""
+    weight = _check_sample_weight(sample_weight, X, dtype=float, ensure_non_negative=True)
+    if not np.any(weight):  # scikit-learn's own check lets this pass in its older versions
+        raise ValueError("Sample weights must contain at least one non-zero number.")
+    return weight
 
 
 def check_target(y: Any, task: str) -> np.ndarray:

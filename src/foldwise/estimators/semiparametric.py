@@ -10,11 +10,17 @@ from typing import Any, ClassVar
 import numpy as np
 from sklearn.base import RegressorMixin
 from sklearn.exceptions import ConvergenceWarning
-from sklearn.utils.validation import _check_sample_weight, check_is_fitted, validate_data
+from sklearn.utils.validation import check_is_fitted, validate_data
 
 from foldwise.arguments import FLAG, NONE, Rule, Table, check_arguments, integer, number, one_of
 from foldwise.basis import as_basis, columns, framed, independent, with_constant
-from foldwise.estimators.encoding import CallbackSupportMixin, all_or_nothing, check_target, with_callbacks
+from foldwise.estimators.encoding import (
+    CallbackSupportMixin,
+    all_or_nothing,
+    check_target,
+    check_weight,
+    with_callbacks,
+)
 from foldwise.estimators.kernel import KERNEL, KernelByName, as_kernel, kernel_roles
 from foldwise.kernels import Kernel, Precomputed
 from foldwise.losses import EpsilonInsensitive
@@ -211,7 +217,7 @@ class SemiparametricSVR(CallbackSupportMixin, RegressorMixin, KernelByName):
             y = y.astype(float)
             weight = np.ones(len(y))
             if sample_weight is not None:
-                weight = _check_sample_weight(sample_weight, X, dtype=float, ensure_non_negative=True)
+                weight = check_weight(sample_weight, X)
             kernel = self._kernel(getattr(self, "feature_names_in_", None))
             kernel.parameters(X.shape[1])
             # 1. The columns of the basis, made independent on the rows that count.

@@ -514,6 +514,12 @@ def _check_slopes(search: Any, drawn: Any, left: dict[str, str]) -> None:
         try:
             probe.fit(drawn.X, drawn.y, **drawn.fit_params)
         except Exception as error:
+            # Whether errors near the largest number overflow is up to the last digits of a linear algebra library.
+            # A search that could not solve its training problems may refuse such a start.
+            unsolved = max(search.result_.kkt, default=0.0) > SOLVED
+            if unsolved and "not finite at the first point" in str(error):
+                left["gradient"] = "the cross-validation error is not finite at the start"
+                return
             raise Fault(
                 f"bare {type(error).__name__} from a start", f"start {start}: {type(error).__name__}: {error}"
             ) from error

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Callable, Mapping
+from inspect import signature
 from itertools import combinations
 from typing import Any
 
@@ -158,10 +159,7 @@ class CrossValidation:
         if isinstance(spec, dict):
             weights = {label: float(spec.get(label, 1.0)) for label in self.classes.tolist()}
         else:
-            by_rows = (
-                type(self.last).__name__ == "SVC"
-            )  # its "balanced" counts rows, that of the others adds weights
-            v = np.ones(len(train)) if by_rows else self._weight(train)
+            v = np.ones(len(train)) if _counts_rows(self.last) else self._weight(train)
             weights = {label: 1 / v[self.y[train] == label].sum() for label in self.classes.tolist()}
         return np.array([weights[label] for label in self.y[test].tolist()])
 
@@ -407,6 +405,18 @@ def _careful(
     if name in SLOPES and np.ndim(model.coef_) <= 2 and np.size(model.coef_) == inner.shape[1]:
         _refine(model, inner, y, given.get("sample_weight"))
     return model, outer
+
+
+def _counts_rows(machine: Any) -> bool:
+    """Whether the machine's own "balanced" counts rows; the others add up their weights.
+
+    scikit-learn's linear machines add up weights since its ``compute_class_weight`` takes them (version 1.7).
+    """
+    if not type(machine).__module__.startswith("sklearn."):
+        return False
+    return (
+        type(machine).__name__ == "SVC" or "sample_weight" not in signature(compute_class_weight).parameters
+    )
 
 
 def _kernel(machine: Any, A: np.ndarray, B: np.ndarray) -> np.ndarray:
