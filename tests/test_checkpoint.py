@@ -426,3 +426,22 @@ def test_a_hundred_killed_processes_are_resumed(tmp_path):
         if hits >= 100:
             return
     raise AssertionError(f"{hits} processes were killed in time")
+
+
+class Shaped:
+    """An object of a user's own, with a state and without a text."""
+
+    __slots__ = ("s",)
+
+    def __init__(self, s):
+        self.s = s
+
+
+def test_fingerprints_see_the_state_of_any_object():
+    class Mine:
+        def __init__(self, s):
+            self.s = s
+
+    for kind in (Mine, Shaped):
+        assert fingerprint(kind(1.0)) == fingerprint(kind(1.0))
+        assert fingerprint(kind(1.0)) != fingerprint(kind(9.0))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from scipy.spatial.distance import cdist
 from sklearn.metrics.pairwise import chi2_kernel, polynomial_kernel, rbf_kernel
 
 from foldwise import BilevelSearchCV, KernelSVC, KernelSVR
@@ -455,3 +456,10 @@ def test_columns_that_are_constant_have_finite_bounds(kernel, value):
     )
     search.fit(X, y)
     assert search.score(X, y) > 0.9
+
+
+def test_near_rows_keep_the_digits_of_their_distance():
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(300, 3)) * [1e8, 1.0, 1e-6]
+    U = X[:40] + rng.normal(size=(40, 3)) * [1e-3, 1e-3, 1e-9]
+    assert np.allclose(squared_distances(X, U), cdist(X, U, "sqeuclidean"), rtol=1e-9, atol=0)

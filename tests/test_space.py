@@ -130,3 +130,15 @@ def test_anything_else_is_refused_by_name(spec):
 def test_errors_say_what_is_wrong(build, words):
     with pytest.raises(ValueError, match=words):
         build()
+
+
+def test_ties_keep_the_bounds_of_every_entry():
+    labels = {"feature": list("abcd")}
+    tied = Log([1, 2, 3, 4], [10, 20, 30, 40], per="feature", tie=[0, 0, 1, 1])
+    space = Space.build({"lam": tied}, labels)
+    assert np.allclose(np.exp(space.lower), [2, 4])
+    assert np.allclose(np.exp(space.upper), [10, 30])
+    with pytest.raises(ValueError, match=r"lam\[a\], lam\[b\] are tied and have no value in common"):
+        Space.build({"lam": Log([1, 20, 1, 1], [10, 30, 10, 10], per="feature", tie=[0, 0, 1, 1])}, labels)
+    mixed = Space.build({"lam": Log(1, 10, per="feature", tie=["a", None, "a", 1])}, labels)
+    assert mixed.size == 3

@@ -466,3 +466,22 @@ def test_parquet_types(tmp_path, monkeypatch):
     monkeypatch.setattr(os, "sysconf", lambda name: 8)
     with pytest.raises(TableError, match="this machine has 64"):
         read_table(path, "y", drop=list(odd))
+
+
+@pytest.mark.parametrize(
+    ("labels", "kept"),
+    [
+        (["01", "1", "2"], True),
+        (["+1", "-1", "+1"], True),
+        (["9007199254740993", "9007199254740992", "3"], True),
+        (["1", "-1", "0"], False),
+        (["1.50", "01.5", "2"], False),
+    ],
+)
+def test_whole_numbers_that_are_names_stay_as_they_are_written(labels, kept, tmp_path):
+    path = tmp_path / "t.csv"
+    path.write_text("a,y\n" + "".join(f"{k},{label}\n" for k, label in enumerate(labels)))
+    y = read_table(path, target="y").y
+    assert (y.tolist() == labels) is kept
+    if not kept:
+        assert y.dtype.kind in "if"

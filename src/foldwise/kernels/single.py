@@ -217,16 +217,16 @@ def check_positive(K: Array) -> None:
         ) from None
 
 
-CANCELLED = 8.0 * np.finfo(float).eps
-"""Share of the squared norms of two rows below which their squared distance is rounding."""
+CANCELLED = 1e-5
+"""Share of the squared norms of two rows below which their squared distance is taken from their difference."""
 
 
 def squared_distances(X: Array, U: Array | None = None) -> Array:
     """``||x_i - u_j||^2`` for all pairs of rows; exactly zero on the diagonal when ``U`` is None.
 
     Both sets are shifted by the mean of ``X`` first: distances do not change, and rounding does not grow with the
-    distance of the data from zero. What is left of a distance that cancels to rounding is zero: equal rows have none,
-    however far they are from the others.
+    distance of the data from zero. Rows that are near beside their norms are subtracted: they keep their digits, and
+    equal rows have no distance, however far they are from the others.
 
     >>> squared_distances(np.array([[3e8, 1.7], [1e8, 0.3]]), np.array([[3e8, 1.7]])).tolist()
     [[0.0], [4e+16]]
@@ -244,7 +244,8 @@ def squared_distances(X: Array, U: Array | None = None) -> Array:
         block = out[first : first + 256]
         i, j = np.divmod(np.flatnonzero(block <= most), max(block.shape[1], 1))
         gone = block[i, j] <= CANCELLED * (own[first + i] + other[j])
-        block[i[gone], j[gone]] = 0.0
+        i, j = i[gone], j[gone]
+        block[i, j] = np.einsum("kd,kd->k", gap := left[first + i] - right[j], gap)
     if U is None:
         out.flat[:: len(out) + 1] = 0.0
     return out

@@ -47,6 +47,8 @@ class FreeSystem(ActiveSystem):
     def build(cls, H: np.ndarray, rows: np.ndarray, D: Any, intercept: bool) -> FreeSystem:
         """Factor ``H = K_FF``, which is overwritten; dependent rows get a vanishing ridge. ``D`` is not used."""
         size = float(np.trace(H)) / max(len(rows), 1)
+        if not np.isfinite(size):
+            raise FloatingPointError("a kernel matrix has values that are not finite; check X and the kernel")
         size = size if size > 1e-200 else 1.0  # rows that the kernel does not see: any unit serves
         lift = size if intercept else 0.0
         H += lift
