@@ -245,7 +245,8 @@ def squared_distances(X: Array, U: Array | None = None) -> Array:
         i, j = np.divmod(np.flatnonzero(block <= most), max(block.shape[1], 1))
         gone = block[i, j] <= CANCELLED * (own[first + i] + other[j])
         i, j = i[gone], j[gone]
-        block[i, j] = np.einsum("kd,kd->k", gap := left[first + i] - right[j], gap)
+        gap = X[first + i] - (X if U is None else U)[j]
+        block[i, j] = np.einsum("kd,kd->k", gap, gap)
     if U is None:
         out.flat[:: len(out) + 1] = 0.0
     return out
