@@ -597,3 +597,18 @@ def test_what_a_look_has_seen_is_not_promised_away():
     assert not trace.look_around(enough=1.0)
     assert trace.best is here
     assert trace.promised() > 1e-3
+
+
+def test_a_step_to_nowhere_ends_the_search():
+    class Lost(Minimizer):
+        name = "lost"
+
+        def iterate(self, trace, theta):
+            trace.evaluate(theta)
+            trace.evaluate(np.full(len(theta), np.nan))
+            return Status.CONVERGED
+
+    bilevel, theta = smooth_program()
+    result = Lost().minimize(bilevel, theta)
+    assert result.n_evaluations == 1
+    assert result.status is Status.STALLED

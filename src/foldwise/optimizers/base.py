@@ -128,6 +128,8 @@ class Trace:
         """
         if self.best is not None and order and np.array_equal(theta, self.best.theta):
             return self.differentiate(self.best, order, exact)
+        if self.best is not None and not np.all(np.isfinite(theta)):  # derivatives that are not, lead nowhere
+            raise StopSearch(Status.STALLED)
         with self._within(self.best is not None or self.may_abandon):
             evaluation = self.bilevel.evaluate(theta, warm)
         if order and not np.isfinite(evaluation.objective):
