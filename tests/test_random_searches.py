@@ -32,6 +32,7 @@ FOUND = {
     "a fold of which no row trains": (3001215,),
     "weights of an exact machine that are rounding": (3001294,),
     "a machine that says it did not converge": (3000704,),
+    "a linear machine that is deployed otherwise": (6000951,),
 }
 """Seeds that failed once, by what was the matter."""
 

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import re
 import warnings
 
 import numpy as np
 import pytest
+from sklearn import svm
 from sklearn.base import clone
 from sklearn.exceptions import NotFittedError
 from sklearn.kernel_ridge import KernelRidge
+from sklearn.linear_model import LogisticRegression, Ridge
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 from sklearn.svm import SVC, SVR
@@ -178,3 +181,40 @@ def test_a_final_fit_that_would_not_end_does(monkeypatch):
     assert any("Solver terminated early (max_iter=1000)" in str(one.message) for one in caught)
     assert search.best_estimator_.max_iter == -1
     assert search.best_estimator_.n_iter_ == 1000
+
+
+@pytest.mark.parametrize(
+    "machine",
+    [
+        LogisticRegression(C=1e4, solver="liblinear", tol=0.5),
+        svm.LinearSVC(C=1e3, max_iter=20, dual=True, random_state=0),
+        svm.LinearSVR(loss="squared_epsilon_insensitive", C=1e3, max_iter=5, dual=True, random_state=0),
+    ],
+    ids=["a loose tolerance", "few iterations", "regression"],
+)
+def test_a_linear_machine_that_stopped_early_is_said_to_have(machine):
+    y = Y if isinstance(machine, svm.LinearSVR) else LABELS
+    search = BilevelSearchCV(
+        machine, {"C": (0.99 * machine.C, 1.01 * machine.C)}, cv=3, max_iter=1, rescale=False
+    )
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        search.fit(X, y)
+    (words,) = [words for words in search.result_.warnings if "did not solve its training problem" in words]
+    # What it says against the same machine, solved.
+    off = float(re.search(r"are up to (\S+) off", words)[1])
+    solved = clone(machine).set_params(C=search.refit_params_["C"], tol=1e-10, max_iter=100_000)
+    if not isinstance(machine, LogisticRegression):
+        solved.set_params(dual=False)
+    solved.fit(X, y)
+    decide = "predict" if isinstance(machine, svm.LinearSVR) else "decision_function"
+    gap = getattr(solved, decide)(X) - getattr(search.best_estimator_, decide)(X)
+    assert off == pytest.approx(np.max(np.abs(gap)), rel=0.05)
+
+
+@pytest.mark.parametrize(
+    "machine", [LogisticRegression(), svm.LinearSVC(dual=False), Ridge()], ids=lambda m: type(m).__name__
+)
+def test_a_linear_machine_that_is_solved_is_met_with_silence(machine):
+    search = BilevelSearchCV(machine, cv=3).fit(X, Y if isinstance(machine, Ridge) else LABELS)
+    assert not any("final fit" in words for words in search.result_.warnings)

@@ -1,4 +1,4 @@
-"""The final fit by scikit-learn's kernel machines: a limit where it might not end, and whether it solved its problem.
+"""The final fit by scikit-learn's machines: a limit where it might not end, and whether it solved its problem.
 
 A search trains to rounding. scikit-learn's machines may not: LIBSVM keeps kernels in single precision and stops at
 errors of ``tol`` whatever the unit of the target is, and distances far from zero lose digits. What is deployed then is
@@ -15,21 +15,28 @@ from typing import Any
 
 import numpy as np
 import scipy.sparse as sp
+from scipy.special import expit
 from sklearn.kernel_ridge import KernelRidge
-from sklearn.svm import SVC, SVR
+from sklearn.linear_model import LogisticRegression, Ridge
+from sklearn.svm import SVC, SVR, LinearSVC, LinearSVR
 from sklearn.utils import _safe_indexing
 
 from foldwise.kernels import squared_distances
 
 __all__ = ["MACHINES", "limited", "shortfall"]
 
-MACHINES = (SVC, SVR, KernelRidge)
+LINEAR = (LogisticRegression, Ridge, LinearSVC, LinearSVR)
+MACHINES = (SVC, SVR, KernelRidge, *LINEAR)
 """Machines that may be deployed otherwise than a search values them."""
 
 LIMIT, PER_ROW = 10_000_000, 100
 """Iterations after which LIBSVM itself gives up; scikit-learn lets it go on for ever."""
 BROKEN = 1e-2
 """Violation of an optimality condition, in units of the margin or of the target's spread, that is worth a warning."""
+FAR = 5e-2
+"""How far decisions of a linear machine may be from the solved problem's, as a share of the largest of them."""
+WORK = 2e7
+"""Rows times squared columns up to which a linear machine is solved again to tell."""
 ROWS = 2_000
 """Rows that are looked at."""
 EDGE = 1e-8
@@ -63,6 +70,8 @@ def shortfall(machine: Any, X: Any, y: Any, weight: Any) -> str:
     rows = np.arange(0, n, max(1, -(-n // ROWS)))
     v = np.ones(n) if weight is None else np.broadcast_to(np.asarray(weight, float), n)
     name = type(machine).__name__
+    if isinstance(machine, LINEAR):
+        return _linear_shortfall(machine, X, y, v)
     if isinstance(machine, KernelRidge):
         spread = float(np.std(y))
         broken = _ridge(machine, X, y, v, rows)
@@ -85,6 +94,80 @@ def shortfall(machine: Any, X: Any, y: Any, weight: Any) -> str:
         f"up to {broken:.2g} off their optimality conditions, {unit}. It is not the machine that the search valued. "
         f"{ways}, or tune foldwise.{ours}"
     )
+
+
+def _linear_shortfall(machine: Any, X: Any, y: np.ndarray, v: np.ndarray) -> str:
+    """The same for a smooth linear machine: how far its decisions are from those of the solved problem."""
+    coef = np.atleast_2d(machine.coef_)
+    large = len(y) * coef.shape[1] ** 2 > WORK
+    if large or len(coef) > 1 or isinstance(getattr(machine, "class_weight", None), str):
+        return ""
+    A = X.toarray() if sp.issparse(X) else np.asarray(X, float)
+    classes = hasattr(machine, "classes_")
+    target = np.where(y == machine.classes_[1], 1.0, -1.0) if classes else y.astype(float)
+    if classes and machine.class_weight is not None:
+        v = v * np.array([machine.class_weight.get(label, 1.0) for label in y.tolist()])
+    cost = v * (1.0 / float(np.ravel(machine.alpha)[0]) if isinstance(machine, Ridge) else machine.C)
+    # Columns are centred where the intercept is free to take that up.
+    scaled = isinstance(machine, (LinearSVC, LinearSVR)) or getattr(machine, "solver", "") == "liblinear"
+    shift = (
+        np.zeros(A.shape[1])
+        if scaled or not machine.fit_intercept or not cost.any()
+        else cost @ A / cost.sum()
+    )
+    A, x, pull = A - shift, coef[0].astype(float), np.ones(A.shape[1])
+    if machine.fit_intercept:
+        b = float(np.ravel(machine.intercept_)[0]) + shift @ x
+        pull = np.append(pull, float(getattr(machine, "intercept_scaling", 1.0)) ** -2 if scaled else 0.0)
+        A, x = np.column_stack([A, np.ones(len(A))]), np.append(x, b)
+    z = A @ x
+    off = float(np.max(np.abs(A @ _solved(machine, A, target, cost, pull, x) - z), initial=0.0))
+    largest = float(np.max(np.abs(z), initial=0.0))
+    spread = max(1.0, largest) if classes else float(np.std(target))
+    if not off > FAR * spread:
+        return ""
+    finer = f", set tol={min(machine.tol, 1e-8):.0e} and a larger max_iter" if hasattr(machine, "tol") else ""
+    return (
+        f"the final fit by scikit-learn's {type(machine).__name__} did not solve its training problem: decisions on "
+        f"training rows are up to {off:.2g} off, where the largest is {largest:.2g}. It is not the machine that the "
+        f"search valued. Scale the features before it (StandardScaler in a pipeline){finer}"
+    )
+
+
+def _solved(
+    machine: Any, A: np.ndarray, y: np.ndarray, cost: np.ndarray, pull: np.ndarray, x: np.ndarray
+) -> np.ndarray:
+    """The solution of a smooth linear machine's training problem, by Newton's method from ``x``."""
+    for _ in range(50):
+        slope, bend = _slopes(machine, A @ x, y)
+        g = pull * x + (cost * slope) @ A
+        H = np.diag(pull) + (A.T * (cost * bend)) @ A
+        unit = 1.0 / np.sqrt(np.maximum(np.diag(H), np.finfo(float).tiny))
+        step = unit * np.linalg.lstsq(H * np.outer(unit, unit), -unit * g, rcond=1e-15)[0]
+        first, t = float(g @ step), 1.0
+        # The derivative along the step, which grows, must not have turned: else back to where it has not.
+        while t > 1e-6:
+            slope, _ = _slopes(machine, A @ (x + t * step), y)
+            if (pull * (x + t * step) + (cost * slope) @ A) @ step <= 0.5 * abs(first):
+                break
+            t *= 0.5
+        x = x + t * step
+        if abs(first) <= 1e-14 * abs(x @ (pull * x)) or np.max(np.abs(A @ step)) <= 1e-6:
+            break
+    return x
+
+
+def _slopes(machine: Any, z: np.ndarray, y: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """First and second derivatives of the training loss of scikit-learn's smooth linear machines."""
+    if isinstance(machine, Ridge):
+        return z - y, np.ones(len(z))
+    if isinstance(machine, LogisticRegression):
+        return -y * expit(-y * z), expit(z) * expit(-z)
+    if isinstance(machine, LinearSVC):
+        gap = np.maximum(1.0 - y * z, 0.0)
+        return -2.0 * y * gap, 2.0 * (gap > 0)
+    gap = np.maximum(np.abs(z - y) - machine.epsilon, 0.0)
+    return 2.0 * np.sign(z - y) * gap, 2.0 * (gap > 0)
 
 
 def _tube(machine: SVR, X: Any, y: np.ndarray, v: np.ndarray, rows: np.ndarray) -> float:
