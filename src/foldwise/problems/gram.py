@@ -51,6 +51,10 @@ class ActiveSystem:
             self.mass = float(self.ones.sum())
         return self
 
+    def stiffness(self) -> float:
+        """About the largest eigenvalue of the system; the smallest is 1."""
+        return float(np.max(np.diagonal(self.factor) ** 2, initial=0.0)) if len(self.rows) else 0.0
+
     def core(self, r: np.ndarray) -> np.ndarray:
         """``D u`` where ``u + K D u = r`` on the active rows."""
         if not len(self.rows):

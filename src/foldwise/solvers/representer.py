@@ -173,9 +173,28 @@ class RepresenterNewton:
                 if abs(move) > 1e-6 * (1.0 + np.abs(state.Z[m]).max()):
                     out[i], shift[i] = 0.0, move
                 continue
+            if system.stiffness() > STIFF:
+                alpha, b = self._afresh(gram, system, state.Z[m], slopes[i], bends[i], rows)
+                out[i], shift[i] = alpha - state.alpha[m], b - state.b[m]
+                continue
             Du, shift[i] = system.solve(reach[i][rows], total)
             out[i, rows] -= Du
         return out, shift
+
+    @staticmethod
+    def _afresh(gram, system, z, slopes, bends, rows: np.ndarray) -> tuple[np.ndarray, float]:
+        """Coefficients and intercept that solve the model at decisions ``z``, not as a change of others.
+
+        Active rows want ``alpha / D + K alpha + b = z - c l'/D``, the others have ``alpha = -c l'``. Where the kernel
+        is huge beside the regularisation, a change is the small difference of large numbers, and the kernel multiplies
+        its rounding.
+        """
+        alpha = -slopes
+        alpha[rows] = 0.0
+        rest = gram.product(alpha[None])[0][rows]
+        goal = z[rows] - slopes[rows] / bends[rows] - rest
+        alpha[rows], b = system.solve(goal, -float(alpha.sum()))
+        return alpha, -float(b)
 
 
 @dataclass(eq=False)
@@ -247,6 +266,8 @@ MISSED = 1.5
 """Distance of a first step's coefficients from their slopes, in units of their size, at which it missed."""
 AT_TARGET = 1e-3
 """Distance to the target below which a chord of the slope says nothing."""
+STIFF = 1e7
+"""Size of the system ``I + D^1/2 K D^1/2`` beyond which Newton's steps are solved for coefficients, not for changes."""
 NEAR = 2.0
 """A row that its decision satisfies takes part in a step with secant curvature if it is this near to its label."""
 OVERSHOOT = 0.1
