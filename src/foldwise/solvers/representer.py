@@ -84,7 +84,8 @@ class RepresenterNewton:
             if not len(live) or steps > self.max_iter:
                 return steps, np.concatenate([live, lost])
             # 3. A Newton step of the others.
-            d_alpha, d_b = self._step(gram, terms, state, slopes, live, secant=size[wanting] == 0)
+            far = gap[wanting] > 1e-2 * size[wanting]
+            d_alpha, d_b = self._step(gram, terms, state, slopes, live, secant=size[wanting] == 0, far=far)
             # 4. In full, or cut where it overshoots; a step that is not finite ends its task.
             slopes, moved = self._move(gram, terms, state, live, slopes, d_alpha, d_b)
             lost, live, slopes = np.concatenate([lost, live[~moved]]), live[moved], slopes[moved]
@@ -146,14 +147,24 @@ class RepresenterNewton:
             warm = warm[~served]
 
     def _step(
-        self, gram, terms: _Terms, state: _State, slopes, live, fresh: bool = False, secant: Any = False
+        self,
+        gram,
+        terms: _Terms,
+        state: _State,
+        slopes,
+        live,
+        fresh: bool = False,
+        secant: Any = False,
+        far: Any = None,
     ):
         """Changes ``(d_alpha, d_b)`` of the Newton steps of the live tasks.
 
         With ``r = alpha + c l'(z)`` and ``d_alpha = -r - D dz`` the decisions change by ``dz = K d_alpha + d_b``, and
         ``alpha + d_alpha`` sums to zero. ``fresh``: ``alpha`` is zero and ``Z`` not ``K alpha + b``.
-        ``secant``: which tasks (or all, or none) take the curvature of :meth:`_Terms.bends` for far targets.
+        ``secant``: which tasks (or all, or none) take the curvature of :meth:`_Terms.bends` for far targets. ``far``:
+        which are not near their solution; near it a change refines what rounding has left.
         """
+        far = np.ones(len(live), bool) if far is None else far
         bends, c = terms.bends(state.Z[live], live, secant), terms.c[live]
         bends[bends <= 1e-14 * c.max(axis=1, keepdims=True)] = 0.0
         r = state.alpha[live] + slopes
@@ -173,7 +184,7 @@ class RepresenterNewton:
                 if abs(move) > 1e-6 * (1.0 + np.abs(state.Z[m]).max()):
                     out[i], shift[i] = 0.0, move
                 continue
-            if system.stiffness() > STIFF:
+            if far[i] and system.stiffness() > STIFF:
                 alpha, b = self._afresh(gram, system, state.Z[m], slopes[i], bends[i], rows)
                 out[i], shift[i] = alpha - state.alpha[m], b - state.b[m]
                 continue
@@ -266,7 +277,7 @@ MISSED = 1.5
 """Distance of a first step's coefficients from their slopes, in units of their size, at which it missed."""
 AT_TARGET = 1e-3
 """Distance to the target below which a chord of the slope says nothing."""
-STIFF = 1e7
+STIFF = 1e13
 """Size of the system ``I + D^1/2 K D^1/2`` beyond which Newton's steps are solved for coefficients, not for changes."""
 NEAR = 2.0
 """A row that its decision satisfies takes part in a step with secant curvature if it is this near to its label."""
