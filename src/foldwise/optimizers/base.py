@@ -36,6 +36,7 @@ class Optimizer(Protocol):
     name: str
     needs_gradient: ClassVar[bool]
     looks_around: ClassVar[bool]
+    finds_own_start: ClassVar[bool]
 
     def feasible(self, space: Space, theta: np.ndarray) -> np.ndarray:
         """The point near ``theta`` that the method may start from."""
@@ -314,7 +315,7 @@ def run(
             if len(candidates):
                 theta0 = _scan(trace, [theta0, *(optimizer.feasible(bilevel.space, c) for c in candidates)])
             status = optimizer.iterate(trace, theta0)
-            if look and _worth_a_look(optimizer, trace):
+            if look and optimizer.looks_around and _worth_a_look(trace):
                 status = _settled(optimizer, trace, status)
         else:  # nothing to move
             trace.evaluate(theta0, note="start")
@@ -352,17 +353,20 @@ def _scan(trace: Trace, candidates: list[np.ndarray]) -> np.ndarray:
     return candidates[0] if trace.best is None else trace.best.theta
 
 
-def _worth_a_look(optimizer: Optimizer, trace: Trace) -> bool:
+def _worth_a_look(trace: Trace) -> bool:
     """Whether evaluations around the end cost little and can tell something."""
     bilevel = trace.bilevel
     rows = max(problem.Y.shape[-1] for problem in bilevel.problems)
     small = rows <= LOOK_ROWS and bilevel.space.size <= LOOK_SIZE
-    return small and optimizer.needs_gradient and optimizer.looks_around and bilevel.criterion.differentiable
+    return small and bilevel.criterion.differentiable
 
 
 def _settled(optimizer: Optimizer, trace: Trace, status: Status) -> Status:
-    """Look around the end of a method, and go on from a better point while there is one."""
-    limit = largest_promise(optimizer, trace.bilevel)
+    """Look around the end of a method, and go on from a better point while there is one.
+
+    A method that finds its own starts, and describes where it ended, is not gone on from: what is seen is said.
+    """
+    limit = np.inf if optimizer.finds_own_start else largest_promise(optimizer, trace.bilevel)
     for k in range(ROUNDS):
         if status not in (Status.CONVERGED, Status.STALLED) or trace.best is None:
             return status
