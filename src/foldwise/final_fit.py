@@ -23,7 +23,7 @@ from sklearn.utils import _safe_indexing
 
 from foldwise.kernels import squared_distances
 
-__all__ = ["MACHINES", "limited", "shortfall"]
+__all__ = ["LINEAR", "MACHINES", "limited", "shortfall"]
 
 LINEAR = (LogisticRegression, Ridge, LinearSVC, LinearSVR)
 MACHINES = (SVC, SVR, KernelRidge, *LINEAR)

@@ -52,7 +52,7 @@ from foldwise.estimators.encoding import (
     encode_groups,
     with_callbacks,
 )
-from foldwise.final_fit import MACHINES, limited, shortfall
+from foldwise.final_fit import LINEAR, MACHINES, limited, shortfall
 from foldwise.fit_time import fit_seconds
 from foldwise.losses import Loss
 from foldwise.models import Tunable, describe
@@ -676,7 +676,10 @@ class BilevelSearchCV(CallbackSupportMixin, MetaEstimatorMixin, BaseEstimator):
             seen = X if tunable.steps is None else estimator[:-1].transform(X)
             if words := shortfall(last, seen, y, fit_params["sample_weight"]):
                 self.result_ = replace(self.result_, warnings=[*self.result_.warnings, words])
-                warnings.warn(words, ConvergenceWarning, stacklevel=3)
+                if not isinstance(
+                    last, LINEAR
+                ):  # theirs stop early by their own tolerance: noted, not warned of
+                    warnings.warn(words, ConvergenceWarning, stacklevel=3)
         if context is not None:
             context.call_on_fit_task_end(estimator=self, X=X, y=y)
 
