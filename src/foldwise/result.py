@@ -106,8 +106,7 @@ class Result:
     theta, params : the selected point, as a vector and by name
     objective, objective_start : what was minimised, there and at the first admissible point evaluated: the
         cross-validation error, with one kernel width per feature plus the penalty on their spread (``shrinkage``)
-    error, error_start : the cross-validation error alone
-    penalty : what the objective adds to it; mostly 0
+    error, error_start, penalty : the cross-validation error alone, and what the objective adds to it, mostly 0
     fold_objectives : the error of each fold, averaged over the classes' problems
     status, message : how the search ended
     kkt : relative KKT residual of every inner solution, recomputed from the rows

@@ -319,7 +319,7 @@ def partial_effect_data(model: Any, X: Any, feature: int | str, *, points: int =
     ----------
     model : fitted estimator, pipeline or search
     X : array or data frame; its medians and the range of the feature are used
-    feature : number or name of a column
+    feature : str or int, a column
     points : int
     """
     model = getattr(model, "best_estimator_", model)
@@ -351,7 +351,7 @@ def growth_data(timings: Mapping[str, tuple[Sequence[float], Sequence[float]]]) 
 
     Parameters
     ----------
-    timings : mapping from name to (sizes, seconds)
+    timings : dict, sizes and seconds of every contender
 
     Examples
     --------

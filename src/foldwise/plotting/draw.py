@@ -167,7 +167,7 @@ def plot_growth(source: Any, ax: Any = None) -> Any:
 
     Parameters
     ----------
-    source : sequence of Growth, or a mapping from name to (sizes, seconds)
+    source : sequence of Growth, or a dict with sizes and seconds of every contender
     ax : matplotlib Axes, optional
     """
     is_data = isinstance(source, Sequence) and all(isinstance(item, Growth) for item in source)

@@ -63,7 +63,7 @@ class RandomSearch:
     ----------
     seed : int
         Of :func:`random_search`, and of the data.
-    size : (rows, columns)
+    size : numbers of rows and columns, a pair
     data : statements that make ``X``, ``y`` and what ``fit`` is given; they may use ``rng``, ``n`` and ``d``
     steps : expressions of the pipeline's earlier steps, often none
     machine, params : the estimator that is tuned: its class and its arguments, as expressions
