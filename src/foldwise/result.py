@@ -52,7 +52,7 @@ Ten times the accuracy of the objective to which the default method works on ker
 that was asked for less accuracy is judged by ten times that.
 """
 KKT_TOL = 1e-5
-"""Largest relative KKT residual of a training problem that is called solved; the solvers end at 1e-9 or below."""
+"""Largest relative KKT residual of a training problem that is called solved; those of smooth losses end at 1e-9."""
 
 CUT_SHORT = (Status.INTERRUPTED, Status.TIME_LIMIT, Status.STOPPED)
 """Endings that say nothing about the point: the search would have gone on."""
