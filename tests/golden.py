@@ -4,7 +4,7 @@
     python tests/golden.py compare before.json   # on the changed version; exit 1 when an answer differs
 
 A rearrangement of the code leaves them the same to the last bits that the algorithm defines; a change that means to
-move them says so. The file belongs to one machine and one set of installed versions, so it is not kept with the sources.
+move them says so. The file belongs to one machine and one set of installed versions: it is not kept with the sources.
 """
 
 from __future__ import annotations
