@@ -189,32 +189,49 @@ def test_a_final_fit_that_would_not_end_does(monkeypatch):
         LogisticRegression(C=1e4, solver="liblinear", tol=0.5),
         svm.LinearSVC(C=1e3, max_iter=20, dual=True, random_state=0),
         svm.LinearSVR(loss="squared_epsilon_insensitive", C=1e3, max_iter=5, dual=True, random_state=0),
+        LogisticRegression(C=1e4, solver="liblinear", tol=0.5, class_weight="balanced"),
+        svm.LinearSVC(C=1e3, max_iter=20, dual=True, random_state=0, class_weight="balanced"),
+        svm.LinearSVC(C=1e3, max_iter=20, dual=True, random_state=0, class_weight={0: 3.0, 2: 0.3}),
     ],
-    ids=["a loose tolerance", "few iterations", "regression"],
+    ids=["a loose tolerance", "few iterations", "regression", "balanced", "three balanced", "three weighted"],
 )
-def test_a_linear_machine_that_stopped_early_is_said_to_have(machine):
-    y = Y if isinstance(machine, svm.LinearSVR) else LABELS
+@pytest.mark.parametrize("weighted", [False, True])
+def test_a_linear_machine_that_stopped_early_is_said_to_have(machine, weighted):
+    many = getattr(machine, "class_weight", None) is not None and isinstance(machine, svm.LinearSVC)
+    y = np.digitize(Y, [-0.2, 1.0]) if many else Y if isinstance(machine, svm.LinearSVR) else LABELS
+    w = np.linspace(0.5, 2.0, 60) if weighted else None
     search = BilevelSearchCV(
         machine, {"C": (0.99 * machine.C, 1.01 * machine.C)}, cv=3, max_iter=1, rescale=False
     )
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        search.fit(X, y)
+        search.fit(X, y, sample_weight=w)
     (words,) = [words for words in search.result_.warnings if "did not solve its training problem" in words]
     # What it says against the same machine, solved.
     off = float(re.search(r"are up to (\S+) off", words)[1])
     solved = clone(machine).set_params(C=search.refit_params_["C"], tol=1e-10, max_iter=100_000)
     if not isinstance(machine, LogisticRegression):
         solved.set_params(dual=False)
-    solved.fit(X, y)
+    solved.fit(X, y, sample_weight=w)
     decide = "predict" if isinstance(machine, svm.LinearSVR) else "decision_function"
     gap = getattr(solved, decide)(X) - getattr(search.best_estimator_, decide)(X)
     assert off == pytest.approx(np.max(np.abs(gap)), rel=0.05)
 
 
 @pytest.mark.parametrize(
-    "machine", [LogisticRegression(), svm.LinearSVC(dual=False), Ridge()], ids=lambda m: type(m).__name__
+    "machine",
+    [
+        LogisticRegression(),
+        LogisticRegression(class_weight="balanced"),
+        svm.LinearSVC(dual=False),
+        svm.LinearSVC(dual=False, class_weight={0: 5.0, 2: 0.2}),
+        svm.LinearSVC(dual=False, class_weight="balanced"),
+        Ridge(),
+    ],
+    ids=lambda m: type(m).__name__,
 )
 def test_a_linear_machine_that_is_solved_is_met_with_silence(machine):
-    search = BilevelSearchCV(machine, cv=3).fit(X, Y if isinstance(machine, Ridge) else LABELS)
+    many = isinstance(machine, svm.LinearSVC) and machine.class_weight is not None
+    y = Y if isinstance(machine, Ridge) else np.digitize(Y, [-0.2, 1.0]) if many else LABELS
+    search = BilevelSearchCV(machine, cv=3).fit(X, y)
     assert not any("final fit" in words for words in search.result_.warnings)

@@ -200,28 +200,25 @@ class CrossValidation:
         the relative gap between primal and dual; LIBSVM keeps kernels in single precision. 0 for other machines.
         """
         name = type(self.last).__name__
+        linear = name in SLOPES
         ours = not type(self.last).__module__.startswith("sklearn")
-        if ours or self._many() or name not in (*SLOPES, "SVC", "SVR"):
+        if ours or not (linear or (name in ("SVC", "SVR") and not self._many())):
             return 0.0
         worst = 0.0
         for train, _ in self.splits:
             with warnings.catch_warnings():
                 warnings.simplefilter("ignore")
                 model, X = self._fitted(params, train, train)
-            y = self.y[train]
-            target = y.astype(float) if self.classes is None else np.where(y == self.classes[1], 1.0, -1.0)
-            v = self._weight(train)
+            y, v, X = self.y[train], self._weight(train), np.asarray(X, float)
+            if linear:
+                worst = max(worst, *(_gradient(model, X, y, v, k) for k in range(_count(model))))
+                continue
+            target = _targets(model, y, 0)
             if name == "SVC":
                 v = v * model.class_weight_[np.searchsorted(model.classes_, y)]
-            elif (own := _weights(model, y)) is not None:
-                v = v * own
-            elif getattr(model, "class_weight", None) is not None:
-                return 0.0
-            X = np.asarray(X, float)
-            if self.careful and name in ("SVC", "SVR"):
+            if self.careful:
                 X, target, v = X[v > 0], target[v > 0], v[v > 0]
-            measure = _gap if name in ("SVC", "SVR") else _gradient
-            worst = max(worst, measure(model, X, target, v))
+            worst = max(worst, _gap(model, X, target, v))
         return worst
 
     def violation(self, params: Mapping[str, Any]) -> float:
@@ -283,11 +280,25 @@ SLOPES: dict[str, Callable[[np.ndarray, np.ndarray, Any], np.ndarray]] = {
 """Derivative of the training loss of scikit-learn's smooth linear machines."""
 
 
-def _gradient(model: Any, X: np.ndarray, y: np.ndarray, v: np.ndarray) -> float:
-    """Largest entry of the gradient of a smooth linear machine, relative to the sizes of its parts."""
+def _count(model: Any) -> int:
+    """How many machines a linear model of scikit-learn consists of: one for each of more than two classes."""
+    return len(np.atleast_2d(model.coef_))
+
+
+def _targets(model: Any, y: np.ndarray, k: int) -> np.ndarray:
+    """The targets of machine ``k``: the numbers themselves, or +1 for its class and -1 for the others."""
+    if not hasattr(model, "classes_"):
+        return y.astype(float)
+    own = model.classes_[k if len(model.classes_) > 2 else 1]
+    return np.where(y == own, 1.0, -1.0)
+
+
+def _gradient(model: Any, X: np.ndarray, y: np.ndarray, v: np.ndarray, k: int) -> float:
+    """Largest entry of the gradient of smooth linear machine ``k``, relative to the sizes of its parts."""
     name, tiny = type(model).__name__, np.finfo(float).tiny
-    w, b = np.ravel(model.coef_), float(np.ravel(model.intercept_)[0] if model.fit_intercept else 0.0)
-    slope = v * SLOPES[name](X @ w + b, y, model)
+    w = np.atleast_2d(model.coef_)[k]
+    b = float(np.ravel(model.intercept_)[k] if model.fit_intercept else 0.0)
+    slope = _row_weights(model, y, v, k) * SLOPES[name](X @ w + b, _targets(model, y, k), model)
     strength = 0.5 / model.alpha if name == "Ridge" else model.C
     parts = np.abs(w) + strength * np.abs(slope) @ np.abs(X)
     worst = float(np.max(np.abs(w + strength * slope @ X) / np.maximum(parts, tiny), initial=0.0))
@@ -402,8 +413,8 @@ def _careful(
         machine.set_params(kernel="precomputed")
         return _tightened(machine, y).fit(K, y, **given), cross
     model = _tightened(machine, y).fit(inner, y, **given)
-    if name in SLOPES and np.ndim(model.coef_) <= 2 and np.size(model.coef_) == inner.shape[1]:
-        _refine(model, inner, y, given.get("sample_weight"))
+    if name in SLOPES:
+        outer = _refine(model, inner, outer, y, given.get("sample_weight"))
     return model, outer
 
 
@@ -432,45 +443,70 @@ def _kernel(machine: Any, A: np.ndarray, B: np.ndarray) -> np.ndarray:
     return pairwise_kernels(A, B, metric=machine.kernel, filter_params=True, **options)
 
 
-def _weights(model: Any, y: np.ndarray) -> np.ndarray | None:
-    """What ``class_weight`` given as a dictionary makes the rows count; None where there is none."""
-    spec = getattr(model, "class_weight", None)
-    return np.array([spec.get(label, 1.0) for label in y.tolist()]) if isinstance(spec, dict) else None
+def _row_weights(model: Any, y: np.ndarray, v: np.ndarray, k: int) -> np.ndarray:
+    """Sample weights ``v`` times what ``class_weight`` makes the rows of machine ``k`` of a linear model count.
 
-
-def _refine(model: Any, X: np.ndarray, y: np.ndarray, weight: np.ndarray | None) -> None:
-    """Newton's method in extended precision from where a smooth linear machine ended; in place.
-
-    Columns are centred where the intercept is not penalised, and scaled by the diagonal of the Hessian.
+    LIBLINEAR's machines of one class against several others weigh that class alone.
     """
-    if isinstance(getattr(model, "class_weight", None), str):
-        return  # "balanced" with weights depends on the version
-    long, name = np.longdouble, type(model).__name__
-    if name in ("LinearSVC", "LogisticRegression"):
-        target = np.where(y == model.classes_[1], 1.0, -1.0)
+    spec = getattr(model, "class_weight", None)
+    if spec is None:
+        return v
+    labels = model.classes_.tolist()
+    if isinstance(spec, dict):
+        factors = {label: float(spec.get(label, 1.0)) for label in labels}
     else:
-        target = y.astype(float)
+        counted = np.ones(len(y)) if _counts_rows(model) else v
+        factors = {label: counted.sum() / (len(labels) * counted[y == label].sum()) for label in labels}
+    if len(labels) > 2:
+        return v * np.where(y == labels[k], factors[labels[k]], 1.0)
+    return v * np.array([factors[label] for label in y.tolist()])
+
+
+def _refine(
+    model: Any, X: np.ndarray, outer: np.ndarray, y: np.ndarray, weight: np.ndarray | None
+) -> np.ndarray:
+    """The machines of a smooth linear model with all digits that their columns have; in place.
+
+    Where the intercept is free, the columns lose their means first. Returns the rows ``outer`` as the machines then
+    see them.
+    """
+    name, long = type(model).__name__, np.longdouble
     v = np.ones(len(y)) if weight is None else np.asarray(weight, float)
-    if (own := _weights(model, y)) is not None:
-        v = v * own
-    strength = long(0.5 / float(np.ravel(model.alpha)[0]) if name == "Ridge" else model.C)
     free = model.fit_intercept and (
         name == "Ridge" or (name == "LogisticRegression" and model.solver != "liblinear")
     )
-    A, t, v = X.astype(long), target.astype(long), strength * v.astype(long)
-    away = (v @ A) / v.sum() if free and v.sum() > 0 else np.zeros(A.shape[1], long)
-    A = A - away
-    x, penalty = np.ravel(model.coef_).astype(long), np.ones(A.shape[1], long)
+    away = X.astype(long).mean(axis=0) if free else np.zeros(X.shape[1], long)
+    A = X - away
+    starts = np.atleast_2d(model.coef_).astype(long)
     if model.fit_intercept:
-        b = long(np.ravel(model.intercept_)[0]) + away @ x
         pull = 0.0 if free else 1.0 / float(getattr(model, "intercept_scaling", 1.0)) ** 2
-        A, x, penalty = (
-            np.column_stack([A, np.ones(len(A), long)]),
-            np.append(x, b),
-            np.append(penalty, long(pull)),
-        )
-    if not np.all(np.isfinite(x)):
-        return
+        penalty = np.append(np.ones(X.shape[1], long), long(pull))
+        A = np.column_stack([A, np.ones(len(A), long)])
+        starts = np.column_stack([starts, np.ravel(model.intercept_) + starts @ away])
+    else:
+        penalty = np.ones(X.shape[1], long)
+    if not np.all(np.isfinite(starts)):
+        return outer
+    found = np.array(
+        [
+            _refined(model, A, _targets(model, y, k), _row_weights(model, y, v, k), start, penalty)
+            for k, start in enumerate(starts)
+        ]
+    )
+    model.coef_ = found[:, : X.shape[1]].astype(float).reshape(np.shape(model.coef_))
+    if model.fit_intercept:
+        b = found[:, -1].astype(float)
+        model.intercept_ = float(b[0]) if np.ndim(model.intercept_) == 0 else b
+    return np.asarray(outer - away, float)
+
+
+def _refined(
+    model: Any, A: np.ndarray, target: np.ndarray, v: np.ndarray, x: np.ndarray, penalty: np.ndarray
+) -> np.ndarray:
+    """Newton's method in extended precision from the weights ``x``, scaled by the diagonal of the Hessian."""
+    long, name = np.longdouble, type(model).__name__
+    strength = long(0.5 / float(np.ravel(model.alpha)[0]) if name == "Ridge" else model.C)
+    t, v = target.astype(long), strength * v.astype(long)
 
     def value(x: np.ndarray) -> Any:
         return 0.5 * x @ (penalty * x) + v @ _losses(name, A @ x, t, model)
@@ -488,11 +524,7 @@ def _refine(model: Any, X: np.ndarray, y: np.ndarray, weight: np.ndarray | None)
         if length <= 1e-6 or np.max(np.abs(step / unit)) <= 1e-17 * max(1.0, np.max(np.abs(x / unit))):
             break
         x = x + length * step
-    w = x[: X.shape[1]]
-    model.coef_ = w.astype(float).reshape(np.shape(model.coef_))
-    if model.fit_intercept:
-        b = np.asarray(x[-1] - away @ w, float)
-        model.intercept_ = float(b) if np.ndim(model.intercept_) == 0 else np.array([b])
+    return x
 
 
 def _losses(name: str, z: np.ndarray, y: np.ndarray, model: Any) -> np.ndarray:
