@@ -15,6 +15,7 @@ from sklearn.linear_model import LogisticRegression, Ridge
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 from sklearn.svm import SVC, SVR
+from sklearn.svm._base import BaseLibSVM
 
 from foldwise import (
     RBF,
@@ -25,9 +26,10 @@ from foldwise import (
     LinearSVR,
     Log,
     SemiparametricSVR,
-    final_fit,
+    fit_time,
 )
 from foldwise.result import Result
+from foldwise.solvers import libsvm
 
 rng = np.random.default_rng(1)
 X = rng.normal(size=(60, 3))
@@ -171,8 +173,8 @@ def test_a_final_machine_that_is_solved_is_met_with_silence(machine, weighted):
 
 def test_a_final_fit_that_would_not_end_does(monkeypatch):
     """LIBSVM's own limit of iterations holds where the user sets none; the parameter stays as it was."""
-    monkeypatch.setattr(final_fit, "LIMIT", 1000)
-    monkeypatch.setattr(final_fit, "PER_ROW", 1)
+    monkeypatch.setattr(fit_time, "LIMIT", 1000)
+    monkeypatch.setattr(fit_time, "PER_ROW", 1)
     far = 100.0 * X
     search = BilevelSearchCV(SVR(kernel="poly", gamma=1.0), {"epsilon": Lin(0, 1)}, cv=3, max_iter=1)
     with warnings.catch_warnings(record=True) as caught:
@@ -181,6 +183,49 @@ def test_a_final_fit_that_would_not_end_does(monkeypatch):
     assert any("Solver terminated early (max_iter=1000)" in str(one.message) for one in caught)
     assert search.best_estimator_.max_iter == -1
     assert search.best_estimator_.n_iter_ == 1000
+
+
+SMALL = Log(1e-6, 1e-4)
+WITH_LIBSVM = {
+    "classes": (SVC(), {"C": SMALL}, {"method": "grid", "method_options": {"points": 2}}, LABELS),
+    "a tube": (SVR(), {"C": SMALL}, {"method": "grid", "method_options": {"points": 2}}, Y),
+    "our own": (KernelSVC(loss="hinge"), {"C": SMALL}, {"max_iter": 2}, LABELS),
+    "a time limit": (
+        make_pipeline(StandardScaler(), SVC()),
+        {"svc__C": Log(1, 2)},
+        {"max_time": 60.0},
+        LABELS,
+    ),
+}
+
+
+@pytest.mark.parametrize("case", WITH_LIBSVM.values(), ids=WITH_LIBSVM)
+def test_libsvm_is_never_left_without_a_limit(case, monkeypatch):
+    """scikit-learn sets none, and where kernels are huge it goes on for ever: in folds, probes, and the final fit."""
+    machine, space, options, y = case
+    limits, whole = [], BaseLibSVM.fit
+
+    def fit(machine, *given, **more):
+        limits.append(machine.max_iter)
+        return whole(machine, *given, **more)
+
+    monkeypatch.setattr(BaseLibSVM, "fit", fit)
+    monkeypatch.setattr(fit_time, "PROBED_ROWS", 30)
+    BilevelSearchCV(machine, space, cv=3, **options).fit(X, y)
+    assert limits
+    assert min(limits) > 0
+
+
+def test_an_intercept_that_libsvm_does_not_end_for_is_in_the_middle(monkeypatch):
+    def error(machine):
+        machine.set_params(class_weight="balanced")  # rounding decides which row LIBSVM leaves free
+        return -BilevelSearchCV(machine, {"C": (1e-6, 1.01e-6)}, cv=3, refit=False).fit(X, LABELS).best_score_
+
+    middle, own = error(KernelSVC(loss="hinge", kernel=RBF(0.3))), error(SVC(gamma=0.3))
+    monkeypatch.setattr(libsvm, "PATIENCE", 1)
+    monkeypatch.setattr(libsvm, "PER_ROW", 0)
+    assert error(SVC(gamma=0.3)) == pytest.approx(middle, rel=1e-9)
+    assert own != pytest.approx(middle, rel=1e-3)
 
 
 @pytest.mark.parametrize(

@@ -1,4 +1,4 @@
-"""The final fit by scikit-learn's machines: a limit where it might not end, and whether it solved its problem.
+"""The final fit by scikit-learn's machines: whether it solved its problem.
 
 A search trains to rounding. scikit-learn's machines may not: LIBSVM keeps kernels in single precision and stops at
 errors of ``tol`` whatever the unit of the target is, and distances far from zero lose digits. What is deployed then is
@@ -8,8 +8,6 @@ not the machine that was valued, which is measured here on the training rows.
 from __future__ import annotations
 
 import copy
-from collections.abc import Iterator
-from contextlib import contextmanager
 from itertools import combinations
 from typing import Any
 
@@ -24,14 +22,12 @@ from sklearn.utils import _safe_indexing
 from foldwise.kernels import squared_distances
 from foldwise.models.balance import balances
 
-__all__ = ["LINEAR", "MACHINES", "limited", "shortfall"]
+__all__ = ["LINEAR", "MACHINES", "shortfall"]
 
 LINEAR = (LogisticRegression, Ridge, LinearSVC, LinearSVR)
 MACHINES = (SVC, SVR, KernelRidge, *LINEAR)
 """Machines that may be deployed otherwise than a search values them."""
 
-LIMIT, PER_ROW = 10_000_000, 100
-"""Iterations after which LIBSVM itself gives up; scikit-learn lets it go on for ever."""
 BROKEN = 1e-2
 """Violation of an optimality condition, in units of the margin or of the target's spread, that is worth a warning."""
 FAR = 5e-2
@@ -41,19 +37,6 @@ WORK = 2e7
 ROWS = 2_000
 """Rows that are looked at."""
 EDGE = 1e-8
-
-
-@contextmanager
-def limited(machine: Any, n: int) -> Iterator[None]:
-    """LIBSVM's own limit of iterations for a fit to ``n`` rows, where the user sets none."""
-    free = isinstance(machine, (SVC, SVR)) and machine.max_iter == -1
-    if free:
-        machine.max_iter = max(LIMIT, PER_ROW * n)
-    try:
-        yield
-    finally:
-        if free:
-            machine.max_iter = -1
 
 
 def shortfall(machine: Any, X: Any, y: Any, weight: Any) -> str:

@@ -1,21 +1,42 @@
-"""How long a fit may take, told by fits to few of its rows."""
+"""How long a fit may take: told by fits to few of its rows, and a limit where it might not end."""
 
 from __future__ import annotations
 
 import time
 import warnings
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from typing import Any
 
 import numpy as np
 from sklearn import config_context
 from sklearn.base import clone
+from sklearn.pipeline import Pipeline
+from sklearn.svm import SVC, SVR
 from sklearn.utils import _safe_indexing, get_tags
 
-__all__ = ["fit_seconds"]
+__all__ = ["fit_seconds", "limited"]
 
 PROBED_ROWS, PROBED_SECONDS = 800, 0.05
 """With fewer rows the time of a fit is not estimated; a fit to few rows tells enough when it takes this long."""
+
+
+LIMIT, PER_ROW = 10_000_000, 100
+"""Iterations after which LIBSVM itself gives up; scikit-learn lets it go on for ever."""
+
+
+@contextmanager
+def limited(estimator: Any, n: int) -> Iterator[None]:
+    """LIBSVM's own limit of iterations for a fit to ``n`` rows, where the user sets none."""
+    machine = estimator.steps[-1][1] if isinstance(estimator, Pipeline) else estimator
+    free = isinstance(machine, (SVC, SVR)) and machine.max_iter == -1
+    if free:
+        machine.max_iter = max(LIMIT, PER_ROW * n)
+    try:
+        yield
+    finally:
+        if free:
+            machine.max_iter = -1
 
 
 def fit_seconds(estimator: Any, X: Any, y: Any, given: Mapping[str, Any]) -> float | None:
@@ -36,7 +57,9 @@ def fit_seconds(estimator: Any, X: Any, y: Any, given: Mapping[str, Any]) -> flo
         with warnings.catch_warnings(), config_context(enable_metadata_routing=False):
             warnings.simplefilter("ignore")
             try:
-                clone(estimator).fit(_safe_indexing(X, rows), _safe_indexing(y, rows), **part)
+                probe = clone(estimator)
+                with limited(probe, len(rows)):
+                    probe.fit(_safe_indexing(X, rows), _safe_indexing(y, rows), **part)
             except (
                 Exception
             ):  # such as a rare class that is missing here; the fit itself will say what is wrong

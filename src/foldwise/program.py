@@ -177,7 +177,11 @@ class Program:
         if not count:
             return []
         total, original = sum(problem.n_tasks for problem, _ in pairs), getattr(self.model, "machine", None)
-        rule = "LIBSVM's own choice" if original is not None else "the middle of its interval"
+        rule = (
+            "LIBSVM's own choice (the middle where it does not end)"
+            if original is not None
+            else "the middle of its interval"
+        )
         return [
             f"in {count} of {total} training problems the intercept is not unique at the selected values (every row is "
             f"at a bound of its dual variable, or on a straight piece of the loss): {rule} is taken, and the error "

@@ -52,8 +52,8 @@ from foldwise.estimators.encoding import (
     encode_groups,
     with_callbacks,
 )
-from foldwise.final_fit import LINEAR, MACHINES, limited, shortfall
-from foldwise.fit_time import fit_seconds
+from foldwise.final_fit import LINEAR, MACHINES, shortfall
+from foldwise.fit_time import fit_seconds, limited
 from foldwise.losses import Loss
 from foldwise.models import Tunable, describe
 from foldwise.optimizers import METHODS

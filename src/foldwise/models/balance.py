@@ -28,7 +28,7 @@ def _balances(kind: Any) -> str:
     weight = np.array([1.0, 1.0, 1.0, 5.0])
     options: dict[str, Any] = {"C": 0.1, "tol": 1e-8}
     if "kernel" in kind().get_params():
-        options["kernel"] = "linear"
+        options |= {"kernel": "linear", "max_iter": 10_000}
     found = {}
     for name, given in (("balanced", "balanced"), ("rows", None), ("weights", {0: 2.0, 1: 2.0 / 3.0})):
         machine = kind(class_weight=given, **options).fit(X, y, sample_weight=weight)

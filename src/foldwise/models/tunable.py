@@ -100,6 +100,10 @@ class Tunable:
                 weights = {label: w for label, w in own["class_weight"].items() if label in few.tolist()}
                 machine.set_params(class_weight=weights)
         X = np.eye(len(y))
+        if own.get("max_iter") == -1:
+            machine.set_params(
+                max_iter=1_000
+            )  # of LIBSVM, which may not end; only what it refuses is asked here
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
             try:

@@ -11,6 +11,7 @@ from sklearn.base import clone, is_classifier
 from sklearn.pipeline import Pipeline
 from sklearn.utils.validation import check_is_fitted
 
+from foldwise.fit_time import limited
 from foldwise.result import Record, Result
 from foldwise.space import Lin, Log
 
@@ -298,7 +299,9 @@ def validation_test_data(
     )
     errors = []
     for index in chosen:
-        fitted = clone(search.estimator).set_params(**params[index]).fit(X, y)
+        fitted = clone(search.estimator).set_params(**params[index])
+        with limited(fitted, len(y)):
+            fitted.fit(X, y)
         predicted = fitted.predict(X_test)
         wrong = (
             predicted != np.asarray(y_test)

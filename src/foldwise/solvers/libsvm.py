@@ -18,6 +18,8 @@ __all__ = ["LibSvm"]
 
 LARGEST = 1e30
 """Kernel values beyond which LIBSVM's single precision may not hold sums of them."""
+PATIENCE, PER_ROW = 100_000, 1_000
+"""Iterations that scikit-learn's own machine may take to show where it leaves an intercept, at least and per row."""
 SNAP = 1e-7
 """Distance from a bound, in units of it, at which a coefficient may be there but for rounding."""
 
@@ -138,7 +140,10 @@ class LibSvm:
         return pins
 
     def _left_free(self, problem: DualProblem, theta: np.ndarray, m: int) -> tuple[np.ndarray, np.ndarray]:
-        """Rows that LIBSVM takes for free when scikit-learn's machine is fitted to a task, and their sides."""
+        """Rows that LIBSVM takes for free when scikit-learn's machine is fitted to a task, and their sides.
+
+        None where it does not end in time: scikit-learn sets no limit, and with huge kernels it may go on for ever.
+        """
         own, t = problem.original, problem.split[m]
         assert own is not None
         rows = own.trains[t]
@@ -164,9 +169,14 @@ class LibSvm:
         X = own.X[np.ix_(rows, rows)] if machine.kernel == "precomputed" else own.X[rows]
         if not own.pairs:  # its tolerance is in units of the target, and must be below what it varies by
             machine.tol = min(machine.tol, max(1e-3 * float(np.std(own.y)), 1e-300))
+        unlimited = machine.max_iter == -1
+        if unlimited:
+            machine.max_iter = max(PATIENCE, PER_ROW * len(rows))
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # what scikit-learn has to say it says in the final fit
             machine.fit(X, own.y[rows], sample_weight=weight)
+        if unlimited and machine.fit_status_:
+            return np.zeros(0, dtype=int), np.zeros(0)
         coef, found = machine.dual_coef_, rows[machine.support_]
         coef = np.asarray(coef.toarray() if hasattr(coef, "toarray") else coef)[0]
         free = np.abs(coef) < bound[found]  # as LIBSVM compares: a row at its bound but for rounding is free

@@ -362,7 +362,9 @@ def _tightened(machine: Any, y: np.ndarray, tight: bool = True) -> Any:
         # LIBSVM's tolerance is in units of the margin, or of the target.
         unit = min(1.0, float(np.std(y.astype(float)))) if name == "SVR" else 1.0
         if tight:
-            machine.set_params(tol=max(1e-8 * unit, 1e-300), max_iter=1_000_000)
+            machine.set_params(tol=max(1e-8 * unit, 1e-300))
+        if tight or machine.max_iter == -1:
+            machine.set_params(max_iter=1_000_000)  # it may not end
         if name == "SVC":
             machine.set_params(decision_function_shape="ovo")
     elif sklearn and name in ("LinearSVC", "LinearSVR"):

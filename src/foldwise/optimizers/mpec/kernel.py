@@ -36,6 +36,8 @@ __all__ = [
     "solve_kernel_mpec",
 ]
 
+MOST = 1_000_000
+"""Iterations of LIBSVM for one training problem: with a large C its tolerance may be out of reach."""
 MAX_ROWS = 240
 """Training rows over all folds beyond which a program is refused: 120 rows in three folds."""
 
@@ -274,7 +276,7 @@ class KernelEvaluator:
         D, value, machines = self.description, 0.0, []
         for task in D.tasks:
             squares = lambda A, B=task.X: ((A[:, None, :] - B[None]) ** 2) @ choice.p  # noqa: E731
-            machine = SVC(C=choice.C, kernel="precomputed", tol=1e-9, cache_size=50)
+            machine = SVC(C=choice.C, kernel="precomputed", tol=1e-9, max_iter=MOST, cache_size=50)
             machine.fit(np.exp(-squares(task.X)), task.y)
             beta = np.zeros(len(task.y))
             beta[machine.support_] = np.abs(machine.dual_coef_[0])
