@@ -12,6 +12,7 @@ from sklearn.base import clone
 from sklearn.exceptions import NotFittedError
 from sklearn.kernel_ridge import KernelRidge
 from sklearn.linear_model import LogisticRegression, Ridge
+from sklearn.model_selection import cross_val_score
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 from sklearn.svm import SVC, SVR
@@ -261,6 +262,21 @@ def test_a_linear_machine_that_stopped_early_is_said_to_have(machine, weighted):
     decide = "predict" if isinstance(machine, svm.LinearSVR) else "decision_function"
     gap = getattr(solved, decide)(X) - getattr(search.best_estimator_, decide)(X)
     assert off == pytest.approx(np.max(np.abs(gap)), rel=0.05)
+
+
+@pytest.mark.parametrize("far", [0.0, 1e6])
+@pytest.mark.parametrize("dtype", [np.float32, float])
+def test_rounding_as_large_as_the_residuals_is_said(far, dtype):
+    """Ridge keeps rows in single precision: a far target has no digits left for residuals of a hundredth."""
+    rows = X.astype(dtype)
+    y = far + rows[:, 0].astype(float) + 0.01 * np.random.default_rng(0).normal(size=60)
+    search = BilevelSearchCV(Ridge(), {"alpha": (1e-3, 1e-2)}, cv=3).fit(rows, y)
+    plain = -cross_val_score(
+        Ridge(**search.best_params_), rows, y, cv=3, scoring="neg_mean_squared_error"
+    ).mean()
+    other = abs(plain + search.best_score_) > 0.1 * plain
+    assert other == (far > 0 and dtype == np.float32)
+    assert any("give rows in double precision" in words for words in search.result_.warnings) == other
 
 
 @pytest.mark.parametrize(

@@ -32,6 +32,8 @@ BROKEN = 1e-2
 """Violation of an optimality condition, in units of the margin or of the target's spread, that is worth a warning."""
 FAR = 5e-2
 """How far decisions of a linear machine may be from the solved problem's, as a share of the largest of them."""
+SHARE, FLOOR = 0.5, 1e-6
+"""The same for a regression, as a share of the root mean square of its residuals, but not below that of the spread."""
 WORK = 2e7
 """Rows times squared columns up to which a linear machine is solved again to tell."""
 ROWS = 2_000
@@ -86,11 +88,17 @@ def _linear_shortfall(machine: Any, X: Any, y: np.ndarray, v: np.ndarray) -> str
     if len(y) * coef.size * coef.shape[1] > WORK:
         return ""
     A = X.toarray() if sp.issparse(X) else np.asarray(X, float)
-    gaps = (_gaps(machine, A, y, v, k) for k in range(len(coef)))
-    off, largest, unit = max(gaps, key=lambda gap: gap[0] - FAR * gap[2])
-    if not off > FAR * unit:
+    own = machine.decision_function(X) if hasattr(machine, "classes_") else machine.predict(X)
+    own = np.asarray(own, float).reshape(
+        len(y), len(coef)
+    )  # as it computes them: rows may be in single precision
+    gaps = [_gaps(machine, A, y, v, k, own[:, k]) for k in range(len(coef))]
+    off, largest, allowed = max(gaps, key=lambda gap: gap[0] - gap[2])
+    if not off > allowed:
         return ""
     finer = f", set tol={min(machine.tol, 1e-8):.0e} and a larger max_iter" if hasattr(machine, "tol") else ""
+    if machine.coef_.dtype == np.float32:
+        finer += ", give rows in double precision (X.astype(float)), or take the mean off the target"
     return (
         f"the final fit by scikit-learn's {type(machine).__name__} did not solve its training problem: decisions on "
         f"training rows are up to {off:.2g} off, where the largest is {largest:.2g}. It is not the machine that the "
@@ -98,8 +106,10 @@ def _linear_shortfall(machine: Any, X: Any, y: np.ndarray, v: np.ndarray) -> str
     )
 
 
-def _gaps(machine: Any, A: np.ndarray, y: np.ndarray, v: np.ndarray, k: int) -> tuple[float, float, float]:
-    """How far decisions of linear machine ``k`` are from the solved problem's, the largest of them, and their unit."""
+def _gaps(
+    machine: Any, A: np.ndarray, y: np.ndarray, v: np.ndarray, k: int, z: np.ndarray
+) -> tuple[float, float, float]:
+    """How far decisions ``z`` of linear machine ``k`` are from the solved problem's, the largest, what is allowed."""
     classes = hasattr(machine, "classes_")
     if classes:
         target = np.where(y == machine.classes_[k if len(machine.classes_) > 2 else 1], 1.0, -1.0)
@@ -119,10 +129,19 @@ def _gaps(machine: Any, A: np.ndarray, y: np.ndarray, v: np.ndarray, k: int) -> 
         b = float(np.ravel(machine.intercept_)[k]) + shift @ x
         pull = np.append(pull, float(getattr(machine, "intercept_scaling", 1.0)) ** -2 if scaled else 0.0)
         A, x = np.column_stack([A, np.ones(len(A))]), np.append(x, b)
-    z = A @ x
-    off = float(np.max(np.abs(A @ _solved(machine, A, target, cost, pull, x) - z), initial=0.0))
-    largest = float(np.max(np.abs(z), initial=0.0))
-    return off, largest, max(1.0, largest) if classes else float(np.std(target))
+    solved = A @ _solved(machine, A, target, cost, pull, x)
+    largest = float(np.max(np.abs(z)))
+    # A machine in single precision rounds its intercept and decisions, here as it happens more or less than elsewhere.
+    off = max(float(np.max(np.abs(solved - z))), float(np.finfo(machine.coef_.dtype).eps) * largest)
+    if classes:
+        return off, largest, FAR * max(1.0, largest)
+    # Where a target is followed closely, an error that is small beside its spread may be the whole of the residuals.
+    spread, rest = float(np.std(target)), _root_mean(solved - target)
+    return off, largest, min(FAR * spread, max(SHARE * rest, FLOOR * spread))
+
+
+def _root_mean(values: np.ndarray) -> float:
+    return float(np.sqrt(np.mean(values**2)))
 
 
 def _class_factors(machine: Any, y: np.ndarray, v: np.ndarray, k: int) -> np.ndarray:
