@@ -126,3 +126,26 @@ def test_csr_columns_are_never_shifted(rng, monkeypatch):
     X = sp.csr_array(columns("far", rng))
     design = user_design(X, True, sparse=True, monkeypatch=monkeypatch)
     assert not design.shift.any()
+
+
+@pytest.mark.parametrize("levels", [20, 100, 10_000])
+def test_a_far_column_that_varies_is_not_taken_as_constant(levels, rng):
+    """Values that double precision tells apart: the stored column is that of the same values near zero."""
+    step = np.spacing(1e6)
+    near = step * rng.integers(-levels, levels, size=(50, 1))
+    far, plain = Design(1e6 + near, True), Design(near, True)
+    assert far.array[:, 0].std() == pytest.approx(1.0, rel=0.05)
+    apart = np.diff(far.array[:, 0]) - np.diff(plain.array[:, 0])
+    assert np.abs(apart).max() < 2.0 / levels  # the mean itself is rounded to a step
+
+
+@pytest.mark.parametrize("value", [0.1, 1 / 3, 1e6 + 0.1, -1e-9])
+@pytest.mark.parametrize("n", [50, 100_000])
+def test_a_column_that_is_constant_but_for_rounding_is_stored_as_zeros(value, n, rng):
+    X = rng.normal(size=(n, 3))
+    X[:, 0] = value
+    X[:, 1] = np.where(X[:, 2] > 0, value, np.nextafter(value, np.inf))
+    stored = Design(X, True)
+    assert not stored.array[:, :2].any()
+    assert stored.scale[:2].tolist() == [1.0, 1.0]
+    assert np.all(Design(X[:, :1], False).array)  # without an intercept a constant is a feature

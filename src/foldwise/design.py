@@ -12,6 +12,8 @@ import scipy.sparse as sp
 
 __all__ = ["Design", "column_spread", "is_wide"]
 
+STEPS = 4.0
+"""Rounding steps of its mean within which the values of a column are the same but for rounding."""
 DENSIFY_LIMIT = 50_000_000
 """Sparse input with at most this many cells and few columns is stored dense: BLAS is then faster."""
 DENSIFY_COLUMNS = 1_000
@@ -78,9 +80,11 @@ class Design:
             # Dividing by the largest magnitude first keeps squares of extreme columns in range.
             largest = np.maximum(np.abs(features).max(axis=0), np.finfo(float).tiny)
             rms = largest * np.sqrt(np.mean((features / largest) ** 2, axis=0))
-            noise = 1e-13 * np.abs(self.shift)
-            self.scale = np.where(rms > noise, rms, 1.0)
-            features[:, rms <= noise] = 0.0
+            # A column that varies in its last digits is constant; its range does not see how the mean was rounded.
+            rounding = STEPS * np.finfo(float).eps * np.abs(self.shift)
+            flat = (rms == 0) | ((rounding > 0) & (np.ptp(features, axis=0) <= rounding))
+            self.scale = np.where(flat, 1.0, rms)
+            features[:, flat] = 0.0
             features /= self.scale
         if self.intercept:
             out[:, d] = 1.0
