@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from foldwise.linalg import Bordered, semidefinite_factor
+from foldwise.solvers.active_set import reach
 from foldwise.solvers.semiparametric.dual import violations
 from foldwise.solvers.semiparametric.first_order import first_order
 from foldwise.solvers.semiparametric.interior_point import interior_point
@@ -92,13 +93,9 @@ def _to_minimum(sub: Subproblem, free: np.ndarray, side: np.ndarray) -> bool:
         # 2. That did not pay: only as far as the first bound, and its row is held.
         assert first is not None
         step, sub.eta = first
-        size, push = s * sub.delta[rows], s * step
-        with np.errstate(divide="ignore", invalid="ignore"):
-            room = np.where(push > 0, (C - size) / push, np.where(push < 0, -size / push, np.inf))
-        t = max(float(room.min()), 0.0)
-        hit = room <= t
-        hit &= t < 1.0
-        d = np.where(hit, s * np.where(push > 0, C, 0.0) - sub.delta[rows], min(t, 1.0) * step)
+        push = s * step
+        t, hit = reach(s * sub.delta[rows], push, C)
+        d = np.where(hit, s * np.where(push > 0, C, 0.0) - sub.delta[rows], t * step)
         gained |= t > 0
         sub.move(rows, _placed(sub.delta[rows] + d, s, C, hit))
         if t >= 1.0:
