@@ -20,7 +20,7 @@ from foldwise.losses import (
 )
 from foldwise.problems.dual import DualProblem, FreeSystem, PinnedSystem
 from foldwise.problems.gram import DenseGram
-from foldwise.solvers.active_set import finish, settle
+from foldwise.solvers.active_set import finish, solve_from_decisions
 from foldwise.solvers.libsvm import LibSvm
 from foldwise.space import Lin, Log
 from foldwise.testing import check_hypergradient, relative_error, small_kernel_bilevel
@@ -187,20 +187,20 @@ def test_the_kinds_of_rows_settle_from_nearby_decisions(task, kernel, intercept)
     trains = c > 0
     wanted, _ = qp(K[np.ix_(trains, trains)], y[trains], c[trains], tube, intercept)
     near = finish(K, y, tube, np.where(trains, 1.4 * c + 0.05, 1e-12), np.zeros(40), 0.0, intercept)
-    found = settle(gram, y, tube, c, near.alpha @ K + near.b, intercept)
+    found = solve_from_decisions(gram, y, tube, c, near.alpha @ K + near.b, intercept)
     assert found is not None
     assert found.gap < 1e-11
     assert found.rounds < 20
     assert not found.alpha[~trains].any()
     assert np.all(np.abs(found.alpha) <= c)
     assert -dual_objective(K, y, tube, found.alpha) == pytest.approx(wanted, rel=1e-7)
-    again = settle(gram, y, tube, c, found.alpha @ K + found.b, intercept)
+    again = solve_from_decisions(gram, y, tube, c, found.alpha @ K + found.b, intercept)
     assert again.rounds <= 3
     assert relative_error(again.alpha, found.alpha) < 1e-9
     # From nonsense it ends right or not at all.
-    lost = settle(gram, y, tube, c, np.zeros(40), intercept)
+    lost = solve_from_decisions(gram, y, tube, c, np.zeros(40), intercept)
     assert lost is None or relative_error(lost.alpha @ K + lost.b, found.alpha @ K + found.b) < 1e-7
-    assert settle(gram, y, tube, c, near.alpha @ K + near.b, intercept, max_rounds=0) is None
+    assert solve_from_decisions(gram, y, tube, c, near.alpha @ K + near.b, intercept, max_rounds=0) is None
 
 
 def test_warm_evaluations_are_cold_ones():

@@ -13,8 +13,8 @@ from foldwise.problems.assemble import Role, Rows, make_space
 from foldwise.problems.assemble_kernel import SemiparametricModel, assemble_kernel
 from foldwise.problems.dual import decision_limits, interval_ends
 from foldwise.problems.semiparametric import BorderedSystem, centre, spans
-from foldwise.solvers.active_set import finish as finish_intercept
-from foldwise.solvers.bordered import ExactSemiparametric, finish
+from foldwise.solvers.active_set import finish
+from foldwise.solvers.bordered import ExactSemiparametric, finish_with_columns
 from foldwise.space import Lin, Log
 from foldwise.testing import check_hypergradient, relative_error
 
@@ -115,22 +115,22 @@ def test_an_intercept_is_one_column():
     K = RBF(0.7)(X, X)
     for C in (0.02, 0.7, 20.0):
         c = np.full(40, C)
-        ours = finish(K, y, 0.3, c, np.zeros(40), np.ones((40, 1)))
-        theirs = finish_intercept(K, y, 0.3, c, np.zeros(40), 0.0, True)
+        ours = finish_with_columns(K, y, 0.3, c, np.zeros(40), np.ones((40, 1)))
+        theirs = finish(K, y, 0.3, c, np.zeros(40), 0.0, True)
         assert np.allclose(ours.alpha, theirs.alpha, atol=1e-11 * C)
-        assert ours.q[0] == pytest.approx(theirs.b, abs=1e-11)
+        assert ours.b[0] == pytest.approx(theirs.b, abs=1e-11)
 
 
 def test_a_start_that_breaks_the_equalities():
     rng = np.random.default_rng(1)
     X, y = rng.normal(size=(30, 2)), rng.normal(size=30)
     K, Q, c = RBF(0.7)(X, X), np.column_stack([np.ones(30), X]), np.full(30, 0.5)
-    wanted = finish(K, y, 0.1, c, np.zeros(30), Q)
+    wanted = finish_with_columns(K, y, 0.1, c, np.zeros(30), Q)
     for start in (c, np.where(y > 0, c, -c), rng.uniform(-0.5, 0.5, 30)):
-        got = finish(K, y, 0.1, c, start, Q)
+        got = finish_with_columns(K, y, 0.1, c, start, Q)
         assert got.gap < 1e-12
         assert np.allclose(got.alpha, wanted.alpha, atol=1e-11)
-        assert np.allclose(got.q, wanted.q, atol=1e-10)
+        assert np.allclose(got.b, wanted.b, atol=1e-10)
 
 
 def test_the_centre_of_a_constant_is_the_middle_of_its_interval():

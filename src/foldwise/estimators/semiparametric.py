@@ -27,7 +27,7 @@ from foldwise.losses import EpsilonInsensitive
 from foldwise.problems.assemble import Role
 from foldwise.problems.assemble_kernel import SemiparametricModel, dense_rows
 from foldwise.result import Status
-from foldwise.solvers.bordered import finish, nearby
+from foldwise.solvers.bordered import finish_with_columns, nearby
 from foldwise.solvers.semiparametric import SOLVERS, columns_of, solve
 
 __all__ = ["PartialEffect", "SemiparametricSVR"]
@@ -242,13 +242,13 @@ class SemiparametricSVR(CallbackSupportMixin, RegressorMixin, KernelByName):
             rows = np.flatnonzero(weight > 0)
             K = kernel(X, X)[np.ix_(rows, rows)]
             start = nearby(K, y[rows], epsilon, c[rows], Q[rows])
-            done = finish(K, y[rows], epsilon, c[rows], start, Q[rows])
+            done = finish_with_columns(K, y[rows], epsilon, c[rows], start, Q[rows])
             if done.gap <= self.tol:
                 self.kkt_, self.status_, self.solver_ = done.gap, Status.CONVERGED.value, "active_set"
                 self.n_iter_ = done.rounds
                 delta = np.zeros(len(y))
                 delta[rows] = done.alpha
-                return delta, done.q
+                return delta, done.b
         found = solve(
             columns_of(kernel, X),
             Q,

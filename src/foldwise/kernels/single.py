@@ -10,6 +10,7 @@ from sklearn.base import BaseEstimator
 from sklearn.metrics.pairwise import additive_chi2_kernel
 
 from foldwise.arguments import FLAG, Table, check_arguments, integer, number, numbers
+from foldwise.linalg import cholesky
 
 __all__ = [
     "RBF",
@@ -207,9 +208,10 @@ def check_positive(K: Array) -> None:
     size = float(np.abs(K).max(initial=0.0))
     if not np.allclose(K, K.T, rtol=0, atol=1e-6 * max(size, 1e-300)):
         raise ValueError("a precomputed kernel must be symmetric; symmetrise it with (K + K.T) / 2")
+    share = max(1e-6, 1e-10 * len(K))
     try:
-        np.linalg.cholesky(K + max(1e-6, 1e-10 * len(K)) * max(size, 1e-300) * np.eye(len(K)))
-    except np.linalg.LinAlgError:
+        cholesky(K, ridge=share, unit=max(size, 1e-300), most=share)
+    except FloatingPointError:
         lowest = float(np.linalg.eigvalsh(K)[0])
         raise ValueError(
             f"a precomputed kernel must be positive semi-definite; its lowest eigenvalue is {lowest:.3g}. "

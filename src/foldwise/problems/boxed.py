@@ -18,10 +18,9 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
-from scipy.linalg.lapack import dpotrs
 from scipy.optimize import brentq
 
-from foldwise.problems.cholesky import cholesky
+from foldwise.linalg import cholesky, cholesky_solve
 from foldwise.problems.linear import LinearProblem
 from foldwise.problems.parameters import Canonical
 from foldwise.problems.pieces import AT_LOWER, AT_UPPER
@@ -191,7 +190,7 @@ class BoxedProblem(LinearProblem):
         free = np.flatnonzero(point.held[m] == 0)
         out = np.zeros_like(rhs)
         if len(free):
-            out[free] = dpotrs(cholesky(point.hessians[m][np.ix_(free, free)]), rhs[free], lower=1)[0]
+            out[free] = cholesky_solve(cholesky(point.hessians[m][np.ix_(free, free)]), rhs[free])
         return out
 
     def adjoint(self, point: Any, slopes) -> np.ndarray:

@@ -19,10 +19,9 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import scipy.sparse as sp
-from scipy.linalg.lapack import dpotrs
 
+from foldwise.linalg import cholesky, cholesky_solve
 from foldwise.losses import NONE
-from foldwise.problems.cholesky import cholesky
 from foldwise.problems.parameters import Canonical
 from foldwise.problems.rowspace import RowSpace
 
@@ -75,7 +74,7 @@ class _Factors:
     def __call__(self, rhs: np.ndarray) -> np.ndarray:
         out = np.empty_like(rhs)
         for i, factor in enumerate(self.factors):
-            out[i] = dpotrs(factor, rhs[i], lower=1)[0]
+            out[i] = cholesky_solve(factor, rhs[i])
         return out
 
 

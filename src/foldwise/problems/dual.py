@@ -20,8 +20,8 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from scipy.linalg.lapack import dpotrf
 
+from foldwise.linalg import Bordered
 from foldwise.losses import EpsilonInsensitive, Hinge, Loss
 from foldwise.problems.gram import ActiveSystem, PinnedSystem
 from foldwise.problems.kernel import KernelPoint, KernelProblem
@@ -33,41 +33,14 @@ EDGE = 1e-11
 """Distance from a bound, in units of the box, below which a coefficient is on it."""
 
 
-@dataclass(eq=False)
 class FreeSystem(ActiveSystem):
-    """``K_FF`` of the free rows, factored; ``solve`` gives ``v, b`` with ``K v = r + b`` and ``sum v = total``.
-
-    With an intercept ``K_FF`` may be singular where the bordered system is not. ``K_FF + s 11'`` is factored instead:
-    ``1'v`` is known, so the new term only moves ``b`` by ``s total``.
-    """
-
-    lift: float = 0.0
+    """``K_FF`` of the free rows, factored; ``solve`` gives ``v, b`` with ``K v = r + b`` and ``sum v = total``."""
 
     @classmethod
     def build(cls, H: np.ndarray, rows: np.ndarray, D: Any, intercept: bool) -> FreeSystem:
         """Factor ``H = K_FF``, which is overwritten; dependent rows get a vanishing ridge. ``D`` is not used."""
-        size = float(np.trace(H)) / max(len(rows), 1)
-        if not np.isfinite(size):
-            raise FloatingPointError("a kernel matrix has values that are not finite; check X and the kernel")
-        size = size if size > 1e-200 else 1.0  # rows that the kernel does not see: any unit serves
-        lift = size if intercept else 0.0
-        H += lift
-        ridge, info = 1e-13 * size, 1
-        while len(rows) and info != 0:
-            factor, info = dpotrf(H + ridge * np.eye(len(rows)), lower=1, clean=0)
-            ridge *= 100.0
-            if not np.isfinite(ridge):
-                raise FloatingPointError(
-                    "a kernel matrix has values that are not finite; check X and the kernel"
-                )
-        self = cls(rows, np.ones(len(rows)), factor if len(rows) else H, lift=lift)
-        self.bordered(intercept)
-        return self
-
-    def solve(self, r: np.ndarray, total: Any) -> tuple[np.ndarray, Any]:
-        """``v`` and ``b``; without intercept ``b = 0``."""
-        v, b = super().solve(r, total)
-        return v, (b if self.ones is None or not len(self.rows) else b - self.lift * total)
+        system, ones = Bordered.of(H, np.ones((len(rows), int(intercept)))), np.ones(len(rows))
+        return cls(rows, ones, system.inner, system if intercept else None)
 
 
 def decision_limits(

@@ -8,14 +8,17 @@ the parameters of ``k``. Products then cost ``n r`` and systems ``n r^2``.
 from __future__ import annotations
 
 import copy
+from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import numpy as np
-from scipy.linalg import cho_solve, solve_triangular
-from scipy.linalg.lapack import dpotrf, dpotrs
+from scipy.linalg import solve_triangular
 
-__all__ = ["ActiveSystem", "DenseGram", "LandmarkGram", "LandmarkSystem", "choose_landmarks", "submatrix"]
+from foldwise.linalg import Bordered, cholesky, cholesky_solve, pivoted_cholesky
+
+__all__ = ["ActiveSystem", "DenseGram", "LandmarkGram", "choose_landmarks", "submatrix"]
 
 
 def submatrix(K: np.ndarray, rows: np.ndarray) -> np.ndarray:
@@ -28,13 +31,24 @@ def submatrix(K: np.ndarray, rows: np.ndarray) -> np.ndarray:
 
 @dataclass(eq=False)
 class ActiveSystem:
-    """``(I + D^1/2 K_QQ D^1/2)`` of one task, factored; with or without the border of a free intercept."""
+    """``M = I + D^1/2 K_QQ D^1/2`` of one task, with or without the border of a free intercept.
+
+    Attributes
+    ----------
+    root : ndarray
+        ``D^1/2``.
+    inverse : callable
+        ``M^-1`` times a vector or columns.
+    border : Bordered or None
+    stiffness : float
+        About the largest eigenvalue of ``M``; the smallest is 1.
+    """
 
     rows: np.ndarray
     root: np.ndarray
-    factor: np.ndarray
-    ones: np.ndarray | None = None
-    mass: float = 0.0
+    inverse: Callable[[np.ndarray], np.ndarray]
+    border: Bordered | None
+    stiffness: float = 0.0
 
     @classmethod
     def build(cls, H: np.ndarray, rows: np.ndarray, D: np.ndarray, intercept: bool) -> ActiveSystem:
@@ -42,33 +56,40 @@ class ActiveSystem:
         root = np.sqrt(D)
         H *= root[:, None]
         H *= root
-        return cls(rows, root, _factor(H)).bordered(intercept)
+        factor = _factor(H)
+        return cls._with_border(rows, root, partial(cholesky_solve, factor), intercept, factor)
 
-    def bordered(self, intercept: bool) -> ActiveSystem:
-        """Prepare the border of a free intercept."""
-        if intercept:
-            self.ones = self.core(np.ones(len(self.rows)))
-            self.mass = float(self.ones.sum())
-        return self
+    @classmethod
+    def through(cls, B: np.ndarray, rows: np.ndarray, D: np.ndarray, intercept: bool) -> ActiveSystem:
+        """The same for ``K = B B'``: with ``S = D^1/2 B_Q`` the inverse is ``I - S (I + S'S)^-1 S'``."""
+        root = np.sqrt(D)
+        S = B[rows] * root[:, None]
+        factor = _factor(S.T @ S)
+        return cls._with_border(rows, root, partial(_through, S, factor), intercept, factor)
 
-    def stiffness(self) -> float:
-        """About the largest eigenvalue of the system; the smallest is 1."""
-        return float(np.max(np.diagonal(self.factor) ** 2, initial=0.0)) if len(self.rows) else 0.0
+    @classmethod
+    def _with_border(cls, rows, root, inverse, intercept: bool, factor: np.ndarray) -> ActiveSystem:
+        border = Bordered(inverse, root[:, None]) if intercept else None
+        stiffness = float(np.max(np.diagonal(factor) ** 2, initial=0.0)) if len(rows) else 0.0
+        return cls(rows, root, inverse, border, stiffness)
+
+    @property
+    def mass(self) -> float:
+        """How much curvature the intercept has."""
+        return 0.0 if self.border is None else float(self.border.mass[0, 0])
 
     def core(self, r: np.ndarray) -> np.ndarray:
         """``D u`` where ``u + K D u = r`` on the active rows."""
-        if not len(self.rows):
-            return r.copy()
         root = self.root if r.ndim == 1 else self.root[:, None]
-        return root * dpotrs(self.factor, root * r, lower=1)[0]
+        return root * self.inverse(root * r)
 
     def solve(self, r: np.ndarray, total: Any) -> tuple[np.ndarray, Any]:
         """``D u`` and ``b`` with ``u + K D u = r + b`` and ``sum(D u) = total`` (without intercept: ``b = 0``)."""
-        Du = self.core(r)
-        if self.ones is None or self.mass <= 1e-300:
-            return Du, 0.0 if r.ndim == 1 else np.zeros(r.shape[1])
-        b = (total - Du.sum(axis=0)) / self.mass
-        return Du + (self.ones * b if r.ndim == 1 else np.outer(self.ones, b)), b
+        if self.border is None or not len(self.rows):
+            return self.core(r), 0.0 if r.ndim == 1 else np.zeros(r.shape[1])
+        root = self.root if r.ndim == 1 else self.root[:, None]
+        u, b = self.border.solve(root * r, np.asarray(total)[None])
+        return root * u, b[0]
 
 
 @dataclass(eq=False)
@@ -97,42 +118,14 @@ class PinnedSystem:
 
 
 def _factor(H: np.ndarray) -> np.ndarray:
-    """Cholesky factor of ``I + H``; ``H`` is overwritten."""
+    """Cholesky factor of ``I + H``; ``H`` is overwritten. A ridge is for rounding, where ``H`` is huge, and no more."""
     H.flat[:: len(H) + 1] += 1.0
-    factor, info = dpotrf(H, lower=1, clean=0) if len(H) else (H, 0)
-    ridge, size = 1e-16, 0.0 if info == 0 else float(np.trace(H))
-    while info != 0:  # rounding, where H is huge; no ridge beyond that
-        ridge *= 100.0
-        if not np.isfinite(size) or ridge > 1e-8:
-            raise FloatingPointError(
-                "a kernel system is not positive definite; the kernel is not, or its values are not finite"
-            )
-        factor, info = dpotrf(H + ridge * size * np.eye(len(H)), lower=1, clean=0)
-    return factor
+    return cholesky(H, unit=float(np.trace(H)), most=1.01e-8, name="a kernel system")
 
 
-class LandmarkSystem(ActiveSystem):
-    """The same system for ``K = B B'``: with ``S = D^1/2 B_Q`` the inverse is ``I - S (I + S'S)^-1 S'``."""
-
-    S: np.ndarray
-
-    @classmethod
-    def from_factor(cls, B: np.ndarray, rows: np.ndarray, D: np.ndarray, intercept: bool) -> LandmarkSystem:
-        """Factor the small system of the landmarks."""
-        root = np.sqrt(D)
-        S = B[rows] * root[:, None]
-        self = cls(rows, root, _factor(S.T @ S))
-        self.S = S
-        self.bordered(intercept)
-        return self
-
-    def core(self, r: np.ndarray) -> np.ndarray:
-        """``D u`` where ``u + K D u = r`` on the active rows."""
-        if not len(self.rows):
-            return r.copy()
-        root = self.root if r.ndim == 1 else self.root[:, None]
-        s = root * r
-        return root * (s - self.S @ dpotrs(self.factor, self.S.T @ s, lower=1)[0])
+def _through(S: np.ndarray, factor: np.ndarray, s: np.ndarray) -> np.ndarray:
+    """``(I + SS')^-1 s`` from the factor of ``I + S'S``."""
+    return s - S @ cholesky_solve(factor, S.T @ s)
 
 
 def _twin(pairs: Any) -> Any:
@@ -299,7 +292,7 @@ class LandmarkGram:
             self.ridge = self.JITTER * float(np.trace(G)) / max(len(G), 1)
         # A constant ridge, so that derivatives do not see it.
         G.flat[:: len(G) + 1] += self.ridge
-        self.L = np.linalg.cholesky(G)
+        self.L = cholesky(G, name="the kernel matrix of the landmarks")
         self.B = np.ascontiguousarray(solve_triangular(self.L, self.N.T, lower=True).T)
 
     def error(self) -> float:
@@ -320,11 +313,11 @@ class LandmarkGram:
 
     def system(self, rows: np.ndarray, D: np.ndarray, intercept: bool) -> ActiveSystem:
         """The factored system of the rows with curvature ``D``."""
-        return LandmarkSystem.from_factor(self.B, rows, D, intercept)
+        return ActiveSystem.through(self.B, rows, D, intercept)
 
     def _dual(self, A: np.ndarray) -> np.ndarray:
         """``G^-1 N' A'``: shape (landmarks, tasks)."""
-        return cho_solve((self.L, True), self.N.T @ A.T)
+        return cholesky_solve(self.L, self.N.T @ A.T)
 
     def contract(self, a: np.ndarray, alpha: np.ndarray) -> np.ndarray:
         """``sum_m a_m' (dK / dlog p) alpha_m`` for every parameter."""
@@ -336,7 +329,7 @@ class LandmarkGram:
         right = self._dual(alpha)
         rest = self.across.apply_transposed(np.ascontiguousarray(alpha.T))
         rest -= self.among.apply(right)
-        inner = np.stack([self.N @ cho_solve((self.L, True), part) for part in rest]) if len(rest) else rest
+        inner = np.stack([self.N @ cholesky_solve(self.L, part) for part in rest]) if len(rest) else rest
         return self.across.apply(right) + inner
 
 
@@ -345,18 +338,7 @@ def choose_landmarks(kernel: Any, X: np.ndarray, tol: float, limit: int) -> tupl
 
     Returns the rows and the largest ``k(x, x)`` that is left, relative to the largest to begin with.
     """
-    rest = np.asarray(kernel.diagonal(X), float).copy()
-    first = max(float(rest.max()), np.finfo(float).tiny)
-    factor = np.zeros((len(X), limit))
-    rows: list[int] = []
-    while len(rows) < limit:
-        pivot = int(np.argmax(rest))
-        if rest[pivot] <= tol * first:
-            break
-        k = len(rows)
-        column = kernel(X, X[pivot : pivot + 1])[:, 0] - factor[:, :k] @ factor[pivot, :k]
-        factor[:, k] = column / np.sqrt(rest[pivot])
-        rest = np.maximum(rest - factor[:, k] ** 2, 0.0)
-        rest[pivot] = 0.0
-        rows.append(pivot)
-    return np.array(rows, dtype=int), float(rest.max()) / first
+    diagonal = np.asarray(kernel.diagonal(X), float)
+    first = max(float(diagonal.max()), np.finfo(float).tiny)
+    seen, _ = pivoted_cholesky(diagonal, lambda rows: kernel(X, X[rows]).T, tol * first, limit, block=1)
+    return seen.pivots, float(seen.residual.max()) / first

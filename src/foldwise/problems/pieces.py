@@ -23,6 +23,8 @@ from typing import Any
 import numpy as np
 from scipy.linalg.lapack import dgecon, dgetrf, dgetrs
 
+from foldwise.linalg import pseudo_inverse
+
 __all__ = ["AT_LOWER", "AT_UPPER", "AT_ZERO", "ActiveSet", "KinkSystem", "Pieces"]
 
 AT_LOWER, AT_UPPER, AT_ZERO = -1, 1, 2
@@ -208,9 +210,7 @@ class KinkSystem:
         if info == 0 and dgecon(lu, np.abs(scaled).sum(axis=0).max())[0] > 1e-12:
             self.factor = lu, pivots
             return
-        values, vectors = np.linalg.eigh(scaled)
-        keep = np.abs(values) > 1e-11 * np.abs(values).max(initial=1e-300)
-        self.pinv = (vectors[:, keep] / values[keep]) @ vectors[:, keep].T
+        self.pinv = pseudo_inverse(scaled, 1e-11, indefinite=True)
 
     @property
     def singular(self) -> bool:

@@ -19,10 +19,10 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import scipy.sparse as sp
-from scipy.linalg.lapack import dgetrf, dgetrs, dpotrs
+from scipy.linalg.lapack import dgetrf, dgetrs
 
 from foldwise.design import Design
-from foldwise.problems.cholesky import cholesky
+from foldwise.linalg import cholesky, cholesky_solve
 
 if TYPE_CHECKING:
     from foldwise.problems.linear import LinearProblem
@@ -141,7 +141,7 @@ class _RowFactor:
         if self.lam != 1.0:
             G /= self.lam
         G.flat[:: len(self.rows) + 1] += 1.0 / weights[self.rows]
-        self.lower = cholesky(G) if len(G) else G
+        self.lower = cholesky(G)
         self.inverse = _Inverse(kernel.design, _Bordered(self, self.rows), penalty, stiffness)
 
     def move(self, kernel: _RowKernel, weights: np.ndarray, penalty: np.ndarray, stiffness: float) -> bool:
@@ -186,7 +186,7 @@ class _Bordered:
         C[: self.k, : self.k] = kernel.between(new, new) / factor.lam
         C[np.arange(self.k), np.arange(self.k)] += 1.0 / factor.weights[new]
         B[np.searchsorted(rows, gone), self.k + np.arange(len(gone))] = 1.0
-        self.B, self.solved = B, dpotrs(self.lower, B, lower=1)[0]
+        self.B, self.solved = B, cholesky_solve(self.lower, B)
         self.schur = dgetrf(C - B.T @ self.solved)[:2]
 
     def __call__(self, a: np.ndarray) -> np.ndarray:
@@ -194,10 +194,10 @@ class _Bordered:
         if not len(a):
             return a
         if self.schur is None:
-            return dpotrs(self.lower, a, lower=1)[0]
+            return cholesky_solve(self.lower, a)
         full = np.zeros((self.n + self.k, a.shape[1]))
         full[self.order] = a
-        first = dpotrs(self.lower, full[: self.n], lower=1)[0]
+        first = cholesky_solve(self.lower, full[: self.n])
         rest = -self.B.T @ first
         rest[: self.k] += full[self.n :]
         gamma = dgetrs(*self.schur, rest)[0]

@@ -18,8 +18,8 @@ from typing import Any
 
 import numpy as np
 from scipy.linalg import block_diag
-from scipy.linalg.lapack import dpotrf, dpotrs
 
+from foldwise.linalg import Bordered, null_space
 from foldwise.problems.dual import DualProblem
 from foldwise.problems.gram import submatrix
 from foldwise.problems.kernel import KernelPoint
@@ -32,18 +32,12 @@ __all__ = ["BorderedSystem", "Centre", "SemiparametricProblem", "centre", "spans
 class BorderedSystem:
     """``K v = r + Q b`` and ``Q'v = total`` for ``v`` in the range of ``B``: the first one in the sense of ``B'``.
 
-    ``B`` is the identity when all rows are free. Pinned rows only move together, as their ``null`` says. ``B'KB`` may
-    be singular where the bordered system is not, so ``B'KB + s GG'`` with ``G = B'Q`` is factored instead: ``G'w`` is
-    known, and the new term only moves ``b`` by ``s total``.
+    ``B`` is the identity when all rows are free. Pinned rows only move together, as their ``null`` says.
     """
 
     rows: np.ndarray
     B: np.ndarray | None
-    factor: np.ndarray
-    G: np.ndarray
-    border: np.ndarray
-    inverse: np.ndarray
-    lift: float
+    system: Bordered
     slope: np.ndarray | None = None
 
     @classmethod
@@ -51,57 +45,22 @@ class BorderedSystem:
         cls, K: np.ndarray, free: np.ndarray, Q: np.ndarray, pins: Centre | None = None
     ) -> BorderedSystem:
         """Factor the system of these rows; dependent ones get a vanishing ridge."""
-        rows, B, slope = free, None, None
-        if pins is not None:
-            rows = np.concatenate([free, pins.rows])
-            B = np.zeros((len(rows), len(free) + pins.null.shape[1]))
-            B[: len(free), : len(free)] = np.eye(len(free))
-            B[len(free) :, len(free) :] = pins.null
-            slope = pins.slope
-        if B is None:
-            H, G = submatrix(K, rows), Q[rows]
-        else:
-            H, G = B.T @ K[np.ix_(rows, rows)] @ B, B.T @ Q[rows]
-        size = max(float(np.trace(H)) / max(len(H), 1), np.finfo(float).tiny)
-        H += size * (G @ G.T)
-        ridge, info, factor = 1e-13 * size, 1, H
-        while len(H) and info != 0:
-            factor, info = dpotrf(H + ridge * np.eye(len(H)), lower=1, clean=0)
-            ridge *= 100.0
-            if not np.isfinite(ridge):
-                raise FloatingPointError(
-                    "a kernel matrix has values that are not finite; check X and the kernel"
-                )
-        border = dpotrs(factor, G, lower=1)[0] if G.size else np.zeros_like(G)
-        return cls(rows, B, factor, G, border, _pseudo_inverse(G.T @ border), size, slope)
+        if pins is None:
+            return cls(free, None, Bordered.of(submatrix(K, free), Q[free]))
+        rows, B = np.concatenate([free, pins.rows]), block_diag(np.eye(len(free)), pins.null)
+        return cls(rows, B, Bordered.of(B.T @ K[np.ix_(rows, rows)] @ B, B.T @ Q[rows]), pins.slope)
 
     def solve(self, r: np.ndarray, total: Any) -> tuple[np.ndarray, Any]:
         """``v`` and ``b``; ``r`` is (rows,) or (rows, p), ``total`` (K,) or (K, p)."""
-        if not self.G.shape[0]:
+        if not len(self.system.G):
             return np.zeros_like(r), np.zeros_like(total)
-        r = r if self.B is None else self.B.T @ r
-        w = dpotrs(self.factor, r, lower=1)[0]
-        b = self.inverse @ (total - self.G.T @ w)
-        w = w + self.border @ b
-        return (w if self.B is None else self.B @ w), b - self.lift * total
-
-
-def _pseudo_inverse(M: np.ndarray) -> np.ndarray:
-    factor, info = dpotrf(M, lower=1, clean=0) if len(M) else (M, 1)
-    size = np.diagonal(factor)
-    if info == 0 and size.min() > 1e-5 * size.max():
-        return dpotrs(factor, np.eye(len(M)), lower=1)[0]
-    values, vectors = np.linalg.eigh(0.5 * (M + M.T))
-    keep = values > 1e-13 * max(float(values.max(initial=0.0)), np.finfo(float).tiny)
-    return (vectors[:, keep] / values[keep]) @ vectors[:, keep].T
+        w, b = self.system.solve(r if self.B is None else self.B.T @ r, total)
+        return (w if self.B is None else self.B @ w), b
 
 
 def spans(Q: np.ndarray) -> bool:
     """Whether these rows determine every coefficient."""
-    if len(Q) < Q.shape[1]:
-        return False
-    size = np.linalg.svd(Q, compute_uv=False)
-    return not len(size) or bool(size[-1] > 1e-9 * size[0])
+    return not null_space(Q).size
 
 
 @dataclass(frozen=True, eq=False)
@@ -134,7 +93,7 @@ def centre(
     q, N = np.zeros(r), np.eye(r)
     if free.any():
         q = np.linalg.lstsq(Q[free], (low - f)[free], rcond=1e-9)[0]
-        N = _kernel_of(Q[free])
+        N = null_space(Q[free])
     below, above = np.flatnonzero(np.isfinite(low) & ~free), np.flatnonzero(np.isfinite(up) & ~free)
     rows, side = np.concatenate([below, above]), np.repeat([1.0, -1.0], [len(below), len(above)])
     kink = np.concatenate([low[below], up[above]]) - f[rows]
@@ -156,7 +115,7 @@ def centre(
         if not len(held):
             break
         own, pinned = side[held], rows[held]
-        slope, null = np.where(at_bound[pinned], own, -own), np.linalg.svd(own[None])[2][1:].T
+        slope, null = np.where(at_bound[pinned], own, -own), null_space(own[None])
         unique, first, count = np.unique(pinned, return_index=True, return_counts=True)
         if len(unique) < len(pinned):
             # Both kinks of one row: t is the tube's width, and every decision is held on its own.
@@ -165,7 +124,7 @@ def centre(
         pins.append(pinned)
         slopes.append(slope)
         nulls.append(null)
-        N = N @ _kernel_of(A[held])
+        N = N @ null_space(A[held])
     return Centre(
         q,
         reach,
@@ -174,12 +133,6 @@ def centre(
         block_diag(*nulls) if nulls else np.zeros((0, 0)),
         np.concatenate([np.zeros(0), *slopes]),
     )
-
-
-def _kernel_of(A: np.ndarray) -> np.ndarray:
-    """Orthonormal directions that ``A`` maps to zero, as columns."""
-    _, size, Vt = np.linalg.svd(A)
-    return Vt[int(np.sum(size > 1e-9 * max(float(size[0]), np.finfo(float).tiny))) :].T
 
 
 def _widest(A: np.ndarray, side: np.ndarray, gap: np.ndarray) -> tuple[np.ndarray, float, np.ndarray]:

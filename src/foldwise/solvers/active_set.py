@@ -11,7 +11,7 @@ from foldwise.deadline import look_at_clock
 from foldwise.problems.dual import EDGE, FreeSystem, decision_limits, interval_ends
 from foldwise.problems.gram import submatrix
 
-__all__ = ["NEAR", "Finished", "finish", "reach", "rounding", "settle"]
+__all__ = ["NEAR", "BoxedRows", "Finished", "finish", "reach", "snapped", "solve_from_decisions"]
 
 NEAR = 1e-8
 """Distance from its kink, relative to ``1 + |y|``, within which a decision tells that its row is free."""
@@ -19,12 +19,90 @@ NEAR = 1e-8
 
 @dataclass(frozen=True, eq=False)
 class Finished:
-    """Coefficients, intercept, and the largest violation of optimality that is left, in units of the decision."""
+    """Coefficients, the intercept or what unpenalised columns have instead, and the largest violation that is left.
+
+    That is one of optimality, in units of the decision.
+    """
 
     alpha: np.ndarray
-    b: float
+    b: Any
     gap: float
     rounds: int
+
+
+class BoxedRows:
+    """Coefficients of a dual within their bounds, while rows are let go and held: what every loop over them shares.
+
+    Minimised is ``1/2 alpha'K alpha - alpha'y + tube |alpha|_1`` with ``|alpha_j| <= c_j``, for the hinge (``tube``
+    None) ``y_j alpha_j`` in ``[0, c_j]``; what ties the rows together is up to the loop.
+
+    Attributes
+    ----------
+    side : ndarray
+        Sign that each coefficient has or would get.
+    free : ndarray of bool
+        Rows that no bound holds.
+    f : ndarray
+        ``K alpha``.
+    """
+
+    def __init__(self, K: np.ndarray, y: np.ndarray, tube: Any, c: np.ndarray, alpha: np.ndarray) -> None:
+        self.K, self.y, self.tube, self.c = K, y, tube, c
+        self.place(alpha)
+
+    def place(self, alpha: np.ndarray) -> None:
+        """Begin with these coefficients."""
+        self.alpha = alpha
+        self.side = self.y.copy() if self.tube is None else np.sign(alpha)
+        self.free = (alpha != 0) & (np.abs(alpha) < self.c)
+        self.f = alpha @ self.K
+        self.settled = np.zeros(len(alpha), dtype=bool)
+
+    @property
+    def at_bound(self) -> np.ndarray:
+        """Rows held at a bound that is not zero."""
+        return ~self.free & (self.alpha != 0)
+
+    def limits(self) -> tuple[np.ndarray, np.ndarray]:
+        """Interval in which optimality wants each decision."""
+        return decision_limits(self.y, self.tube, self.side, self.free, self.at_bound)
+
+    def rounding(self) -> float:
+        """What rounding may do to a decision."""
+        size = float(np.abs(self.K.diagonal()).max()) * float(np.abs(self.alpha).sum())
+        return 1e-14 * (size + float(np.abs(self.y).max()))
+
+    def go(self, rows: np.ndarray, step: np.ndarray, pull: np.ndarray | None = None) -> bool:
+        """Move the free rows by ``step``, or as far as the first bound, which holds its row; whether one is held now.
+
+        With ``pull``, minus the slope at the free rows, nothing ties them together: all that leave the box stop at its
+        sides, if that descends.
+        """
+        c, side = self.c[rows], self.side[rows]
+        a, push = side * self.alpha[rows], side * step
+        t, hit = reach(a, push, c)
+        new = np.where(hit, np.where(push > 0, c, 0.0), a + t * push)
+        if hit.any() and pull is not None:
+            clipped = np.clip(a + push, 0.0, c)
+            d = side * (clipped - a)
+            if 0.5 * d @ self.K[np.ix_(rows, rows)] @ d < d @ pull:
+                new, hit = clipped, clipped != a + push
+        self.alpha[rows] = side * new
+        if not hit.any():
+            # A row that ends on its bound to rounding is not free; each is put there once, lest it come and go.
+            hit = ((new <= EDGE * c) | (new >= (1 - EDGE) * c)) & ~self.settled[rows]
+            near = rows[hit]
+            self.alpha[near] = side[hit] * np.where(new[hit] > 0.5 * c[hit], c[hit], 0.0)
+            self.settled[near] = True
+        self.free[rows[hit]] = False
+        self.f = self.alpha @ self.K
+        return bool(hit.any())
+
+    def let_go(self, loose: np.ndarray, upward: np.ndarray) -> None:
+        """Free these rows; a tube's that have no coefficient get a positive one where ``upward``."""
+        if self.tube is not None:
+            self.side = np.where(loose & (self.alpha == 0), np.where(upward, 1.0, -1.0), self.side)
+        self.free |= loose
 
 
 def finish(
@@ -39,9 +117,7 @@ def finish(
     snap: float = 1e-7,
     max_rounds: int | None = None,
 ) -> Finished:
-    """Minimise ``1/2 alpha'K alpha - alpha'y + tube |alpha|_1`` with ``|alpha_j| <= c_j`` and ``sum alpha = 0``.
-
-    Without intercept there is no sum. For the hinge (``tube=None``) ``y_j alpha_j`` is in ``[0, c_j]``.
+    """The minimum of :class:`BoxedRows`, with ``sum alpha = 0`` if there is an intercept.
 
     Each round solves for the free rows exactly and goes there, or as far as the first bound, which then holds its row;
     when no bound is in the way, rows whose decisions are on the wrong side of their kink are let go. ``K_FF`` may be
@@ -60,69 +136,41 @@ def finish(
         500 and twenty for every row by default.
     """
     max_rounds = 500 + 20 * len(y) if max_rounds is None else max_rounds
-    alpha = _snapped(alpha, c, snap, intercept)
-    side = y.copy() if tube is None else np.sign(alpha)
-    free = (alpha != 0) & (np.abs(alpha) < c)
+    state = BoxedRows(K, y, tube, c, _start(alpha, c, snap, intercept))
     b = b if intercept else 0.0
-    f = alpha @ K
-    settled = np.zeros(len(y), dtype=bool)
     repeats, gap, rounds = 0, np.inf, 0
     while rounds < max_rounds:
         look_at_clock()
         rounds += 1
-        tol = rounding(K, y, alpha)
-        low, up = decision_limits(y, tube, side, free, ~free & (alpha != 0))
-        rows = np.flatnonzero(free)
+        tol = state.rounding()
+        (low, up), rows = state.limits(), np.flatnonzero(state.free)
         # 1. The free rows go to where their decisions are on the kink, or as far as a bound allows.
         if len(rows):
-            system = FreeSystem.build(submatrix(K, rows), rows, None, intercept)
-            step, shift = system.solve(low[rows] - f[rows], -float(alpha.sum()))
+            system, pull = FreeSystem.build(submatrix(K, rows), rows, None, intercept), (low - state.f)[rows]
+            step, shift = system.solve(pull, -float(state.alpha.sum()))
             b = -float(shift)
-            a, push = side[rows] * alpha[rows], side[rows] * step
-            t, hit = reach(a, push, c[rows])
-            new = np.where(hit, np.where(push > 0, c[rows], 0.0), a + t * push)
-            if hit.any() and not intercept:
-                # Nothing ties the rows together: all that leave the box stop at its sides, if that descends.
-                clipped = np.clip(a + push, 0.0, c[rows])
-                d = side[rows] * (clipped - a)
-                if 0.5 * d @ K[np.ix_(rows, rows)] @ d < d @ (low[rows] - f[rows]):
-                    new, hit = clipped, clipped != a + push
-            alpha[rows] = side[rows] * new
-            free[rows[hit]] = False
-            f = alpha @ K
-            if hit.any():
+            if state.go(rows, step, None if intercept else pull):
                 continue
-            # A row that ends on its bound to rounding is not free; each is put there once, lest it come and go.
-            edge = (new <= EDGE * c[rows]) | (new >= (1 - EDGE) * c[rows])
-            edge &= ~settled[rows]
-            if edge.any():
-                near = rows[edge]
-                alpha[near] = side[near] * np.where(new[edge] > 0.5 * c[near], c[near], 0.0)
-                free[near], settled[near] = False, True
-                f = alpha @ K
-                continue
-            if np.abs(low[rows] - f[rows] - b).max() > tol and repeats < 2:
+            if np.abs(low[rows] - state.f[rows] - b).max() > tol and repeats < 2:
                 repeats += 1
                 continue
         elif intercept:
-            ends = interval_ends(low, up, f)
+            ends = interval_ends(low, up, state.f)
             if ends is not None:
-                b = 0.5 * float(low[ends[0]] - f[ends[0]] + up[ends[1]] - f[ends[1]])
+                b = 0.5 * float((low - state.f)[ends[0]] + (up - state.f)[ends[1]])
         # 2. Held rows whose decisions are on the wrong side are let go.
         repeats = 0
-        below, above = low - f - b, f + b - up
+        below, above = low - state.f - b, state.f + b - up
         wrong = np.maximum(below, above)
         gap = float(wrong.max(initial=0.0))
-        loose = ~free & (wrong > max(tol, 0.1 * gap))
+        loose = ~state.free & (wrong > max(tol, 0.1 * gap))
         if not loose.any():
             break
-        if tube is not None:
-            side = np.where(loose & (alpha == 0), np.where(below > 0, 1.0, -1.0), side)
-        free |= loose
-    return Finished(alpha, b, gap, rounds)
+        state.let_go(loose, below > 0)
+    return Finished(state.alpha, b, gap, rounds)
 
 
-def settle(
+def solve_from_decisions(
     gram: Any,
     y: np.ndarray,
     tube: Any,
@@ -212,19 +260,19 @@ def _kinds(y: np.ndarray, tube: Any, z: np.ndarray, near: Any) -> tuple[np.ndarr
     return side, np.abs(slack) <= near, slack > 0
 
 
-def _snapped(alpha: np.ndarray, c: np.ndarray, snap: float, intercept: bool) -> np.ndarray:
-    """Coefficients next to a bound put on it, unless that leaves no free row to restore ``sum alpha = 0``."""
+def snapped(alpha: np.ndarray, c: np.ndarray, snap: float) -> np.ndarray:
+    """Coefficients next to a bound put on it."""
     size = np.abs(alpha)
-    out = np.where(size >= (1 - snap) * c, np.sign(alpha) * c, np.where(size <= snap * c, 0.0, alpha))
+    return np.where(size >= (1 - snap) * c, np.sign(alpha) * c, np.where(size <= snap * c, 0.0, alpha))
+
+
+def _start(alpha: np.ndarray, c: np.ndarray, snap: float, intercept: bool) -> np.ndarray:
+    """The same, unless that leaves no free row to restore ``sum alpha = 0``."""
+    out = snapped(alpha, c, snap)
     held = not np.any((out != 0) & (np.abs(out) < c))
     if intercept and held and abs(out.sum()) > 1e-13 * np.abs(out).sum():
         return np.clip(alpha, -c, c)
     return out
-
-
-def rounding(K: np.ndarray, y: np.ndarray, alpha: np.ndarray) -> float:
-    """What rounding may do to a decision."""
-    return 1e-14 * (float(np.abs(K.diagonal()).max()) * float(np.abs(alpha).sum()) + float(np.abs(y).max()))
 
 
 def reach(a: np.ndarray, step: np.ndarray, c: np.ndarray) -> tuple[float, np.ndarray]:

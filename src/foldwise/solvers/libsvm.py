@@ -12,7 +12,7 @@ from foldwise.deadline import look_at_clock
 from foldwise.problems.dual import DualProblem, interval_ends
 from foldwise.problems.gram import submatrix
 from foldwise.problems.kernel import KernelPoint
-from foldwise.solvers.active_set import NEAR, Finished, finish, settle
+from foldwise.solvers.active_set import NEAR, Finished, finish, solve_from_decisions
 
 __all__ = ["LibSvm"]
 
@@ -62,7 +62,7 @@ class LibSvm:
             tube = None if tubes is None else np.broadcast_to(tubes, (M, n))[m]
             done = None
             if W[m].any():
-                done = settle(gram, y, tube, c[m], W[m, :-1], problem.intercept)
+                done = solve_from_decisions(gram, y, tube, c[m], W[m, :-1], problem.intercept)
             if done is None or not np.isfinite(done.gap):
                 rows = np.flatnonzero(c[m] > 0)
                 done = self._fit(problem, y[rows], tube, gram.K, c[m], rows)

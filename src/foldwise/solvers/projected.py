@@ -10,11 +10,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
-from scipy.linalg.lapack import dpotrs
 
 from foldwise.deadline import look_at_clock
+from foldwise.linalg import cholesky, cholesky_solve
 from foldwise.problems.boxed import BoxedPoint, BoxedProblem, held_columns
-from foldwise.problems.cholesky import cholesky
 
 __all__ = ["ProjectedNewton"]
 
@@ -104,7 +103,7 @@ class ProjectedNewton:
 
 def _newton(H: np.ndarray, slope: np.ndarray, free: np.ndarray) -> np.ndarray:
     """The Newton step of the free entries alone."""
-    return -dpotrs(cholesky(H[np.ix_(free, free)]), slope[free], lower=1)[0]
+    return -cholesky_solve(cholesky(H[np.ix_(free, free)]), slope[free])
 
 
 def _within(

@@ -184,7 +184,7 @@ class RepresenterNewton:
                 if abs(move) > 1e-6 * (1.0 + np.abs(state.Z[m]).max()):
                     out[i], shift[i] = 0.0, move
                 continue
-            if far[i] and system.stiffness() > STIFF:
+            if far[i] and system.stiffness > STIFF:
                 alpha, b = self._afresh(gram, system, state.Z[m], slopes[i], bends[i], rows)
                 out[i], shift[i] = alpha - state.alpha[m], b - state.b[m]
                 continue

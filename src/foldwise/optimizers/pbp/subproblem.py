@@ -13,13 +13,17 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from functools import partial
 
 import numpy as np
-from scipy.linalg.lapack import dpotrf, dpotrs
+from scipy.linalg import solve_triangular
 
+from foldwise.linalg import Bordered, cholesky, cholesky_solve
 from foldwise.optimizers.quadratic import box_qp
 
 __all__ = ["ArrowModel", "Polyhedron", "least_distance", "polyhedral_qp"]
+
+MODEL = "the model of the outer objective in the weights"
 
 
 @dataclass(frozen=True, eq=False)
@@ -133,7 +137,7 @@ class ArrowModel:
             M.flat[:: len(M) + 1] += tau
             rhs = HKR.copy()
             rhs[:, p] = g + b * HKR[:, p]
-            solved = _solve(M, rhs)
+            solved = cholesky_solve(cholesky(M, name=MODEL), rhs)
             Y, alone = solved[:, :p], solved[:, p]
             V = K - b * (H @ Y)
             S += b * (b * (Y.T @ (A @ Y + tau * Y)) + V.T @ V)
@@ -145,19 +149,9 @@ class ArrowModel:
 
 
 def _newton_step(M: np.ndarray, slope: np.ndarray) -> np.ndarray:
-    """``M^-1 slope`` for a matrix that may be singular to rounding; ``M`` is changed."""
-    M.flat[:: len(M) + 1] += 1e-14 * np.trace(M)
-    return _solve(M, slope[:, None])[:, 0]
-
-
-def _solve(M: np.ndarray, rhs: np.ndarray) -> np.ndarray:
-    """``M^-1 rhs`` by Cholesky; where rounding makes ``M`` indefinite, by an eigendecomposition."""
-    factor, info = dpotrf(M, lower=1, clean=0)
-    if info == 0:
-        return dpotrs(factor, rhs, lower=1)[0]
-    values, vectors = np.linalg.eigh(M)
-    floor = 1e-15 * values[-1] if values[-1] > 0 else 1.0  # a matrix of zeros: the direction of rhs itself
-    return vectors @ ((vectors.T @ rhs) / np.maximum(values, floor)[:, None])
+    """``M^-1 slope`` for a matrix that may be singular to rounding; of zeros, ``slope`` itself."""
+    size = float(np.trace(M))
+    return cholesky_solve(cholesky(M, ridge=1e-14, unit=size, name=MODEL), slope) if size > 0 else slope
 
 
 def polyhedral_qp(S: np.ndarray, r: np.ndarray, region: Polyhedron) -> np.ndarray:
@@ -190,11 +184,11 @@ def least_distance(S: np.ndarray, r: np.ndarray, G: np.ndarray, h: np.ndarray) -
     from scipy.optimize import nnls
 
     p = len(r)
-    L = np.linalg.cholesky(S)
-    centre = -np.linalg.solve(S, r)
+    L = cholesky(S, name="the model of the outer objective")
+    centre = -cholesky_solve(L, r)
     if np.all(G @ centre <= h):
         return centre
-    B = np.linalg.solve(L, G.T).T
+    B = solve_triangular(L, G.T, lower=True).T
     length = np.linalg.norm(B, axis=1)
     b = (h - G @ centre) / length
     unit = float(np.abs(b).max())
@@ -207,9 +201,8 @@ def least_distance(S: np.ndarray, r: np.ndarray, G: np.ndarray, h: np.ndarray) -
             "the constraints on the hyper-parameters cannot be met within the bounds; relax them"
         )
     residual = E @ u - target
-    x = centre + np.linalg.solve(L.T, -unit * residual[:p] / residual[p])
+    x = centre + solve_triangular(L, -unit * residual[:p] / residual[p], lower=True, trans=1)
     # The same on the active set that was found, without the rounding of the least squares.
     N = G[u > 0]
-    matrix = np.block([[S, N.T], [N, np.zeros((len(N), len(N)))]])
-    exact = np.linalg.lstsq(matrix, np.concatenate([-r, h[u > 0]]), rcond=None)[0][:p]
+    exact, _ = Bordered(partial(cholesky_solve, L), N.T).solve(-r, h[u > 0])
     return exact if np.all(G @ exact <= h + 1e-10 * (1.0 + np.abs(h))) else x

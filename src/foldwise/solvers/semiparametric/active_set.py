@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import numpy as np
-from scipy.linalg.lapack import dpotrf, dpotrs, dpstrf
 
+from foldwise.linalg import Bordered, semidefinite_factor
+from foldwise.solvers.active_set import reach
 from foldwise.solvers.semiparametric.dual import violations
 from foldwise.solvers.semiparametric.first_order import first_order
 from foldwise.solvers.semiparametric.interior_point import interior_point
@@ -20,9 +21,6 @@ ROUGH = 4000
 
 SINGLE = 20
 """Steps to the first bound, one row held after each, that are taken before the interior point method is called."""
-
-RIDGE = 1e-13
-"""Added to the diagonal of a free block, relative to its mean; ten times more until it can be factored."""
 
 
 def active_set(sub: Subproblem, tol: float, max_rounds: int = 50) -> None:
@@ -95,13 +93,9 @@ def _to_minimum(sub: Subproblem, free: np.ndarray, side: np.ndarray) -> bool:
         # 2. That did not pay: only as far as the first bound, and its row is held.
         assert first is not None
         step, sub.eta = first
-        size, push = s * sub.delta[rows], s * step
-        with np.errstate(divide="ignore", invalid="ignore"):
-            room = np.where(push > 0, (C - size) / push, np.where(push < 0, -size / push, np.inf))
-        t = max(float(room.min()), 0.0)
-        hit = room <= t
-        hit &= t < 1.0
-        d = np.where(hit, s * np.where(push > 0, C, 0.0) - sub.delta[rows], min(t, 1.0) * step)
+        push = s * step
+        t, hit = reach(s * sub.delta[rows], push, C)
+        d = np.where(hit, s * np.where(push > 0, C, 0.0) - sub.delta[rows], t * step)
         gained |= t > 0
         sub.move(rows, _placed(sub.delta[rows] + d, s, C, hit))
         if t >= 1.0:
@@ -123,36 +117,19 @@ def _placed(value: np.ndarray, side: np.ndarray, C: np.ndarray, held: np.ndarray
 def _solve(
     H: np.ndarray, Q: np.ndarray, pull: np.ndarray, goal: np.ndarray, eta: np.ndarray
 ) -> tuple[np.ndarray, np.ndarray, bool]:
-    """``d, eta`` with ``H d + Q'eta = pull`` and ``Q d = goal``; whether the latter could be met.
+    """``d, eta`` with ``H d + Q'eta = pull`` and ``Q d = goal``; whether the latter could be met. ``H`` is overwritten.
 
-    ``H + w Q'Q`` is factored: ``Q d`` is known, and ``H`` alone may be singular where the whole system is not.
     Multipliers that the rows leave open stay as they are.
     """
-    size = max(float(np.trace(H)) / len(H), np.finfo(float).tiny)
-    weight = size / max(float(np.einsum("ij,ij->", Q, Q)) / len(H), np.finfo(float).tiny) if len(Q) else 0.0
-    A = H + weight * (Q.T @ Q)
-    ridge, info = RIDGE * size, 1
-    while info:
-        B = A.copy()
-        B.flat[:: len(B) + 1] += ridge
-        factor, info = dpotrf(B, lower=1, clean=0, overwrite_a=1)
-        ridge *= 10.0
+    d, change = Bordered.of(H, Q.T).solve(pull - eta @ Q, goal)
     if not len(Q):
-        return dpotrs(factor, pull, lower=1)[0], eta, True
-    shifted = pull - eta @ Q + weight * (goal @ Q)
-    both, _ = dpotrs(factor, np.column_stack([shifted, Q.T]), lower=1)
-    S = Q @ both[:, 1:]
-    change = np.linalg.lstsq(S, Q @ both[:, 0] - goal, rcond=1e-12)[0]
-    d = both[:, 0] - both[:, 1:] @ change
+        return d, eta, True
     scale = np.abs(goal).max() + np.abs(Q).max() * np.abs(d).max()
-    return d, eta + change, bool(np.abs(Q @ d - goal).max() <= 1e-8 * scale)
+    return d, eta - change, bool(np.abs(Q @ d - goal).max() <= 1e-8 * scale)
 
 
 def _by_interior_point(sub: Subproblem, tol: float) -> None:
     """The subproblem as a whole, by the interior point method on a full factor of its kernel matrix."""
-    part, order, rank, _ = dpstrf(sub.K, lower=1, tol=1e-14 * float(np.trace(sub.K)))
-    L = np.zeros((rank, len(sub.K)))
-    L[:, order - 1] = np.tril(part)[:, :rank].T
     y = sub.e + sub.K @ sub.delta
 
     def accept(delta: np.ndarray, eta: np.ndarray) -> bool:
@@ -160,6 +137,6 @@ def _by_interior_point(sub: Subproblem, tol: float) -> None:
         return float(violations(delta, y - h, sub.C, sub.epsilon).max()) <= tol
 
     goal = sub.Q @ sub.delta - sub.total
-    end = interior_point(L, sub.Q, y, sub.C, sub.epsilon, accept, tol=tol, goal=goal)
+    end = interior_point(semidefinite_factor(sub.K), sub.Q, y, sub.C, sub.epsilon, accept, tol=tol, goal=goal)
     sub.move(np.arange(len(y)), end.delta)
     sub.eta = end.eta

@@ -7,9 +7,8 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from scipy.linalg.lapack import dpotrs
 
-from foldwise.problems.cholesky import cholesky
+from foldwise.linalg import cholesky, cholesky_solve
 from foldwise.solvers.semiparametric.dual import rebalanced
 
 __all__ = ["InteriorPoint", "interior_point"]
@@ -130,7 +129,7 @@ class _System:
         own = np.empty(len(gap))
         _fast.right_side(Z, D, gap, epsilon, target, second, own)
         own *= self.damped
-        x, _ = dpotrs(self.factor, np.r_[self.L @ own, self.Q @ own + self.short], lower=1)
+        x = cholesky_solve(self.factor, np.r_[self.L @ own, self.Q @ own + self.short])
         move = x @ self.G
         if self.spread is not None:
             move += self.spread * (own - self.W * move)

@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 
+from foldwise.linalg import LowRank, pivoted_cholesky
 from foldwise.result import Status
 from foldwise.solvers.semiparametric.active_set import active_set
 from foldwise.solvers.semiparametric.columns import ColumnCache, Columns
@@ -16,7 +17,6 @@ from foldwise.solvers.semiparametric.decomposition import Point, Progress, Watch
 from foldwise.solvers.semiparametric.dual import Basis, Dual, violations
 from foldwise.solvers.semiparametric.first_order import first_order
 from foldwise.solvers.semiparametric.interior_point import interior_point
-from foldwise.solvers.semiparametric.low_rank import Factor, pivoted_cholesky
 from foldwise.solvers.semiparametric.subproblem import Subproblem
 
 __all__ = ["SOLVERS", "SemiparametricSolution", "solve"]
@@ -311,10 +311,11 @@ class _Run:
         """The interior point method on a factor of the kernel matrix; working sets correct what it leaves out."""
         dual = self.dual
         limit = 0.1 * self.tol / max(float(dual.C.sum()), np.finfo(float).tiny)
-        factor, fine = pivoted_cholesky(dual.source, limit, COARSE)
+        whole = partial(pivoted_cholesky, dual.source.diagonal(), dual.source.columns, limit)
+        factor, fine = whole(COARSE)
         if not fine and (self.solver == "interior_point" or _promising(factor, limit)):
             most = dual.source.n if self.solver == "interior_point" else RANK
-            factor, fine = pivoted_cholesky(dual.source, limit, most, factor)
+            factor, fine = whole(most, factor)
         steps = 0
         self.low_rank = factor.rank
         if fine or not warm:
@@ -339,7 +340,7 @@ class _Run:
         status, more = self._framework(name, point, watch, self.tol)
         return name, status, steps + more
 
-    def _interior_point(self, factor: Factor, fine: bool, point: Point, watch: Watch) -> int:
+    def _interior_point(self, factor: LowRank, fine: bool, point: Point, watch: Watch) -> int:
         """Solve with ``L'L`` in place of the kernel matrix; a coarse factor is given the diagonal it lacks."""
         dual = self.dual
         trains = np.flatnonzero(dual.C > 0)
@@ -381,7 +382,7 @@ def _largest(point: Point, dual: Dual) -> float:
     return max(float(wrong.max(initial=0.0)), primal)
 
 
-def _promising(factor: Factor, limit: float) -> bool:
+def _promising(factor: LowRank, limit: float) -> bool:
     """Whether the residual falls so fast that ``RANK`` pivots should do."""
     first = float(
         np.einsum("ij,ij->j", factor.L, factor.L).max(initial=0.0) + factor.residual.max(initial=0.0)
