@@ -18,6 +18,7 @@ from foldwise.plotting import contour_data
 from foldwise.report import gather, render, write_report
 from foldwise.report.charts import Series, bar_chart, line_chart
 from foldwise.report.facts import certificate
+from foldwise.result import Result, Status
 
 HOSTILE = '<script>alert("x")</script>&\'"><img src=x onerror=alert(1)>'
 
@@ -176,17 +177,20 @@ def test_a_file_is_written_whole_or_not_at_all(search, tmp_path, monkeypatch):
 
 
 def test_certificate_in_plain_words():
-    result = {
-        "status": "stalled",
-        "message": "No further decrease.",
-        "objective_start": 2.0,
-        "objective": 1.0,
-        "kkt": [1e-3],
-        "gradient_norm": None,
-        "at_bound": {"C": "upper"},
-        "n_kinks": 3,
-        "approximation": {"landmarks": 20, "bound": 1e-4},
-    }
+    result = Result(
+        theta=[0.0],
+        params={"C": 1.0},
+        objective=1.0,
+        objective_start=2.0,
+        fold_objectives=[],
+        status=Status.STALLED,
+        message="No further decrease.",
+        method="newton",
+        kkt=[1e-3],
+        at_bound={"C": "upper"},
+        n_kinks=3,
+        approximation={"landmarks": 20, "bound": 1e-4},
+    )
     text = " ".join(certificate(result))
     for words in (
         "(-50.0%)",
@@ -218,6 +222,13 @@ def test_the_code_of_a_report_holds_settings_and_not_what_watched_the_search(dat
     names = {"BilevelSearchCV": BilevelSearchCV, "LinearSVR": LinearSVR, "X": X, "y": y}
     exec(code, names)
     assert names["search"].result_.objective == searched.result_.objective
+
+
+def test_every_number_of_a_table_can_be_sorted(data):
+    page = render(gather(BilevelSearchCV(LinearSVR(), ["C"], cv=3).fit(*data)))
+    values = [value for value in re.findall(r'data-value="([^"]*)"', page) if value]
+    assert "What features count" in page
+    assert len([float(value) for value in values]) > 20
 
 
 def test_one_width_for_all_says_nothing_about_features(data):

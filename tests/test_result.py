@@ -309,7 +309,7 @@ def test_the_error_is_told_apart_from_the_penalty():
     assert data.best[-1] == result.error
     np.testing.assert_allclose(data.objective, -search.cv_results_["mean_test_score"])
     facts = gather(search)
-    assert f"to {true:.4g}"[:-1] in " ".join(certificate(facts["result"]))
+    assert f"to {true:.4g}"[:-1] in " ".join(certificate(result))
     tile = re.search(r"<b>([^<]*)</b><span>cross-validated squared error", render(facts))
     assert float(tile[1]) == pytest.approx(true, rel=1e-3)
     ours = BilevelSearchCV(LinearSVR(), cv=3).fit(X, y).result_

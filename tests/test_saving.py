@@ -143,6 +143,19 @@ def test_a_compressed_model_that_is_sound_is_loaded(tmp_path):
     np.testing.assert_array_equal(load_model(packed).estimator.predict(rows), model.predict(rows))
 
 
+def test_a_model_whose_loss_lay_in_another_module_is_loaded(tmp_path):
+    new, old = tmp_path / "new.skops", tmp_path / "old.skops"
+    save_model(new, LinearSVC(loss=foldwise.losses.Logistic(2.0)).fit(X, LABELS), COLUMNS, "y")
+    with zipfile.ZipFile(new) as source, zipfile.ZipFile(old, "w") as target:
+        for entry in source.infolist():
+            data = source.read(entry)
+            if entry.filename == "schema.json":
+                assert b"foldwise.losses.classification" in data
+                data = data.replace(b"foldwise.losses.classification", b"foldwise.losses")
+            target.writestr(entry, data)
+    assert (load_model(old).estimator.predict(X) == load_model(new).estimator.predict(X)).all()
+
+
 def test_a_sparse_matrix_that_unpacks_without_end(tmp_path):
     """Arrays inside an archive inside the archive count too."""
     path = tmp_path / "m"

@@ -5,17 +5,16 @@ Any callable will do: it gets the record, and a search stops after the current e
 
 from __future__ import annotations
 
-import dataclasses
 import json
 import math
 import sys
 import time
-from collections.abc import Mapping
 from html import escape
 from pathlib import Path
 from typing import Any
 
-import numpy as np
+from foldwise.result import as_json
+from foldwise.wording import format_params, format_record
 
 __all__ = ["JsonLines", "ProgressBar", "TimeLimit", "format_params"]
 
@@ -100,7 +99,7 @@ class ProgressBar:
         else:
             self._held_back = record
 
-    def __deepcopy__(self, memo: dict) -> ProgressBar:
+    def __deepcopy__(self, memo: dict[int, Any]) -> ProgressBar:
         # scikit-learn's clone copies parameters; a copy must write to the same screen.
         return self
 
@@ -186,7 +185,7 @@ class TimeLimit:
         self.seconds = seconds
 
     def __call__(self, record: Any) -> bool:
-        return record.elapsed >= self.seconds
+        return bool(record.elapsed >= self.seconds)
 
     def __repr__(self) -> str:
         return f"TimeLimit({self.seconds!r})"
@@ -225,64 +224,3 @@ def _in_notebook() -> bool:
     ipython = sys.modules.get("IPython")
     shell = None if ipython is None else ipython.get_ipython()
     return shell is not None and type(shell).__name__ == "ZMQInteractiveShell"
-
-
-def format_params(params: Mapping[str, Any], *, most: int = 4) -> str:
-    """Hyper-parameters in a few words: scalars as they are, vectors as a range.
-
-    Examples
-    --------
-    >>> format_params({"C": 0.12345, "lam": np.array([0.1, 3.0, 2.0, 1.0])})
-    'C 0.1235, lam 0.1 to 3 (4 values)'
-    """
-    words = [
-        f"{name.rsplit('__', 1)[-1]} {format_value(value)}" for name, value in list(params.items())[:most]
-    ]
-    if len(params) > most:
-        words.append(f"{len(params) - most} more")
-    return ", ".join(words)
-
-
-def format_value(value: Any) -> str:
-    """One hyper-parameter: four digits, or the range of a vector."""
-    values = np.asarray(value)
-    if values.ndim == 0:
-        return f"{float(values):.4g}"
-    if values.size <= 3:
-        return "[" + ", ".join(f"{v:.4g}" for v in values.ravel()) + "]"
-    return f"{values.min():.4g} to {values.max():.4g} ({values.size} values)"
-
-
-def format_record(record: Any) -> str:
-    """One line for one evaluation."""
-    words = [f"evaluation {record.evaluation + 1}"]
-    if record.start:
-        words.append(f"start {record.start + 1}")
-    words.append(f"objective {record.objective:.6g}")
-    words.append(f"best {record.best:.6g}")
-    if record.gradient_norm is not None and math.isfinite(record.gradient_norm):
-        words.append(f"gradient {record.gradient_norm:.2g}")
-    words.append(format_params(record.params))
-    words.append(f"{record.elapsed:.1f} s")
-    if record.note:
-        words.append(str(record.note))
-    return " | ".join(words)
-
-
-def as_json(value: Any) -> Any:
-    """Plain lists, dicts, numbers and strings of a record, a result or anything inside them."""
-    if dataclasses.is_dataclass(value) and not isinstance(value, type):
-        return {field.name: as_json(getattr(value, field.name)) for field in dataclasses.fields(value)}
-    if isinstance(value, Mapping):
-        return {str(key): as_json(item) for key, item in value.items()}
-    if isinstance(value, np.ndarray):
-        return as_json(value.tolist())
-    if isinstance(value, list | tuple):
-        return [as_json(item) for item in value]
-    if isinstance(value, np.generic):
-        return as_json(value.item())
-    if isinstance(value, float) and not math.isfinite(value):
-        return None
-    if value is None or isinstance(value, bool | int | float | str):
-        return value
-    return str(value)

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
@@ -211,7 +212,7 @@ def load_named(name: str, rows: int | None = None, seed: int = 0) -> Dataset:
 def _load_from_sklearn(name: str) -> Dataset:
     from sklearn import datasets
 
-    loader: Callable = getattr(datasets, f"load_{name}")
+    loader: Callable[..., Any] = getattr(datasets, f"load_{name}")
     bunch = loader()
     columns = tuple(str(column).strip().replace(" ", "_") for column in bunch.feature_names)
     if name == "diabetes":

@@ -9,7 +9,6 @@ slots say, or whose checksums fail, is damaged and is refused. Nothing in the fi
 
 from __future__ import annotations
 
-import contextlib
 import json
 import os
 import stat
@@ -23,7 +22,7 @@ from typing import Any
 
 import numpy as np
 
-from foldwise.outputs import part_of, sync_folder
+from foldwise.outputs import complete
 
 __all__ = ["Journal", "JournalError", "Stored"]
 
@@ -79,14 +78,9 @@ class Journal:
         head = bytearray(DATA)
         head[: len(MAGIC)] = MAGIC
         head[SLOTS[0] : SLOTS[0] + SLOT.size] = _slot(1, DATA + len(frame))
-        part = part_of(path)
         try:
-            with open(part, "xb") as file:
+            with complete(path, "wb", replace=False) as file:
                 file.write(bytes(head) + frame)
-                file.flush()
-                os.fsync(file.fileno())
-            _publish(part, path)
-            sync_folder(path.parent)
         except FileExistsError:
             raise JournalError(
                 f"{path} exists", "resume from it, delete it, or choose another name"
@@ -95,9 +89,6 @@ class Journal:
             raise JournalError(
                 f"cannot write {path}: {error.strerror}", "choose a file in a folder that can be written"
             ) from error
-        finally:
-            with contextlib.suppress(OSError):
-                part.unlink()
         return cls.open(path)
 
     @classmethod
@@ -177,18 +168,6 @@ def _frame(meta: dict[str, Any], arrays: Mapping[str, np.ndarray]) -> bytes:
     text = json.dumps(meta).encode()
     payload = struct.pack("<I", len(text)) + text + b"".join(array.tobytes() for array in plain.values())
     return FRAME.pack(len(payload), zlib.crc32(payload)) + payload
-
-
-def _publish(part: Path, path: Path) -> None:
-    """Give a complete file its name, unless something has that name."""
-    try:
-        os.link(part, path)
-    except FileExistsError:
-        raise
-    except OSError:  # a file system without links
-        if path.exists():
-            raise FileExistsError from None
-        os.replace(part, path)
 
 
 def _write_at(file: Any, data: bytes, offset: int) -> None:

@@ -18,7 +18,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import IO, Any
 
-__all__ = ["OutputError", "check_outputs", "is_same", "part_of", "sync_folder", "writing"]
+__all__ = ["OutputError", "check_outputs", "complete", "is_same", "writing"]
 
 
 class OutputError(ValueError):
@@ -84,26 +84,51 @@ def _placed(path: Path, mode: str) -> Iterator[IO[Any]]:
         with _open(real, mode) as file:
             yield file
         return
-    part = part_of(real)
-    try:
+    with contextlib.ExitStack() as stack:
         try:
-            file = _open(part, mode.replace("w", "x"))
+            file = stack.enter_context(complete(real, mode))
         except OSError as error:
             raise _refused(path, error) from error
-        with file:
-            if real.exists():
-                os.chmod(part, stat.S_IMODE(os.stat(real).st_mode))
+        if real.exists():
+            os.chmod(file.name, stat.S_IMODE(os.stat(real).st_mode))
+        yield file
+
+
+@contextlib.contextmanager
+def complete(path: Path, mode: str, *, replace: bool = True) -> Iterator[IO[Any]]:
+    """A file that is written beside its place, brought to the disk, and then given its name in one step.
+
+    Without ``replace`` a FileExistsError is raised when something has that name by then.
+    """
+    part = _part_of(path)
+    try:
+        with _open(part, mode.replace("w", "x")) as file:
             yield file
             file.flush()
             os.fsync(file.fileno())
-        os.replace(part, real)
-        sync_folder(real.parent)
+        if replace:
+            os.replace(part, path)
+        else:
+            _publish(part, path)
+        _sync_folder(path.parent)
     finally:
         with contextlib.suppress(OSError):
             part.unlink()
 
 
-def part_of(path: Path) -> Path:
+def _publish(part: Path, path: Path) -> None:
+    """Give a complete file its name, unless something has that name."""
+    try:
+        os.link(part, path)
+    except FileExistsError:
+        raise
+    except OSError:  # a file system without links
+        if path.exists():
+            raise FileExistsError from None
+        os.replace(part, path)
+
+
+def _part_of(path: Path) -> Path:
     """A name of its own beside a file, for what is not complete yet."""
     head = path.name.encode("utf-8", "surrogateescape")[:120].decode("utf-8", "ignore")
     return path.with_name(f".{head}.{secrets.token_hex(4)}.part")
@@ -133,7 +158,7 @@ def check_writable(path: Path) -> str:
         raise OutputError(
             f"cannot write {path}: its folder does not exist.", f"make it first: mkdir -p {folder}"
         )
-    probe = part_of(real)
+    probe = _part_of(real)
     try:
         os.close(os.open(probe, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600))
         os.unlink(probe)
@@ -242,7 +267,7 @@ def _refused(path: Path, error: OSError) -> OutputError:
     return OutputError(f"cannot write {path}: {error.strerror or error}.", "choose another file or folder.")
 
 
-def sync_folder(folder: Path) -> None:
+def _sync_folder(folder: Path) -> None:
     """Bring a new name to the disk, where folders can be opened."""
     with contextlib.suppress(OSError):
         fd = os.open(folder, os.O_RDONLY)

@@ -4,15 +4,17 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Sequence
-from dataclasses import asdict, dataclass, field, replace
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, field, fields, is_dataclass, replace
 from enum import StrEnum
 from html import escape
 from typing import Any
 
 import numpy as np
 
-__all__ = ["Record", "Result", "Status", "error_of", "judged", "merge"]
+from foldwise.wording import format_fact, format_some
+
+__all__ = ["Record", "Result", "Status", "as_json", "error_of", "judged", "merge"]
 
 
 SCHEMA = "foldwise-result-1"
@@ -174,17 +176,24 @@ class Result:
     def from_json(cls, text: str) -> Result:
         """The result that :meth:`to_json` wrote."""
         try:
-            data = json.loads(text)
+            content = json.loads(text)
+        except ValueError as error:
+            raise _not_a_result(error) from error
+        return cls.from_plain(content)
+
+    @classmethod
+    def from_plain(cls, content: Mapping[str, Any]) -> Result:
+        """The result that a JSON document holds; numbers that JSON lacks may be null there."""
+        try:
+            data = dict(content)
             schema = data.pop("schema", SCHEMA)
             if schema != SCHEMA:
                 raise ValueError(f"its schema is {schema!r}, not {SCHEMA!r}")
-            data["history"] = [Record(**record) for record in data["history"]]
+            data["history"] = [Record(**_numbers(record)) for record in data["history"]]
             data["status"] = Status(data["status"])
-            return cls(**data)
+            return cls(**_numbers(data))
         except (AttributeError, KeyError, TypeError, ValueError) as error:
-            raise ValueError(
-                f"this is not a foldwise result ({error}); it must come from Result.to_json()"
-            ) from error
+            raise _not_a_result(error) from error
 
     def summary(self) -> str:
         """The result in a few plain lines."""
@@ -200,7 +209,7 @@ class Result:
                 2, f"minimised was {self.objective:.6g}: the error and a penalty of {self.penalty:.6g}"
             )
         for name, value in self.params.items():
-            lines.append(f"  {name} = {_shown(value)}")
+            lines.append(f"  {name} = {format_some(value)}")
         if self.at_bound:
             names = [f"{name} ({side})" for name, side in self.at_bound.items()]
             lines.append(f"at a bound: {', '.join(names[:8])}{' ...' if len(names) > 8 else ''}")
@@ -219,7 +228,7 @@ class Result:
             rank, bound = self.approximation["landmarks"], self.approximation["bound"]
             lines.append(f"kernel through {rank} landmarks; decisions change by at most {bound:.1g}")
         facts = [
-            f"{name.replace('_', ' ')} {_word(value)}"
+            f"{name.replace('_', ' ')} {format_fact(value, 6)}"
             for name, value in self.details.items()
             if isinstance(value, (str, int, float))
         ]
@@ -231,7 +240,7 @@ class Result:
     def _repr_html_(self) -> str:
         """The summary for a notebook: selected values as a table, then the rest in words."""
         rows = "".join(
-            f"<tr><td>{escape(str(name))}</td><td>{escape(_shown(value))}</td></tr>"
+            f"<tr><td>{escape(str(name))}</td><td>{escape(format_some(value))}</td></tr>"
             for name, value in self.params.items()
         )
         own = [line for line in self.summary().splitlines() if not line.startswith("  ")]
@@ -302,17 +311,36 @@ def merge(before: list[Result], results: list[Result]) -> Result:
     )
 
 
-def _word(value: str | float) -> str:
-    """A fact in words or digits."""
-    if isinstance(value, bool):
-        return "yes" if value else "no"
-    return value if isinstance(value, str) else f"{value:.6g}"
+def as_json(value: Any) -> Any:
+    """Plain lists, dicts, numbers and strings of a record, a result or anything inside them."""
+    if is_dataclass(value) and not isinstance(value, type):
+        return {entry.name: as_json(getattr(value, entry.name)) for entry in fields(value)}
+    if isinstance(value, Mapping):
+        return {str(key): as_json(item) for key, item in value.items()}
+    if isinstance(value, np.ndarray):
+        return as_json(value.tolist())
+    if isinstance(value, list | tuple):
+        return [as_json(item) for item in value]
+    if isinstance(value, np.generic):
+        return as_json(value.item())
+    if isinstance(value, float) and not math.isfinite(value):
+        return None
+    if value is None or isinstance(value, bool | int | float | str):
+        return value
+    return str(value)
 
 
-def _shown(value: Any) -> str:
-    """Up to eight entries with four digits."""
-    values = np.atleast_1d(value)
-    return ", ".join(f"{v:.4g}" for v in values[:8]) + (", ..." if len(values) > 8 else "")
+def _numbers(fields: Mapping[str, Any]) -> dict[str, Any]:
+    """Fields of a record or a result with nan where a number has to be and JSON has null."""
+    out = {**fields, "fold_objectives": [math.nan if v is None else v for v in fields["fold_objectives"]]}
+    for name in ("objective", "objective_start", "best"):
+        if name in out and out[name] is None:
+            out[name] = math.nan
+    return out
+
+
+def _not_a_result(error: Exception) -> ValueError:
+    return ValueError(f"this is not a foldwise result ({error}); it must come from Result.to_json()")
 
 
 def _plain(value: Any) -> Any:

@@ -19,9 +19,10 @@ from typing import Any
 
 from numpy.lib import format as npy
 
-from foldwise.callbacks import as_json, format_value
 from foldwise.outputs import writing
+from foldwise.result import as_json
 from foldwise.version import __version__
+from foldwise.wording import format_value
 
 __all__ = ["SavedModel", "SavingError", "load_model", "save_model", "trusted_types"]
 
@@ -165,7 +166,7 @@ def _packed(skops_io: Any, content: dict[str, Any], path: Path) -> bytes:
         "of functions, and estimators of foldwise or scikit-learn instead of your own."
     )
     try:
-        data = skops_io.dumps(content)
+        data: bytes = skops_io.dumps(content)
         refused = _refused(skops_io.get_untrusted_types(data=data))
         if not refused:
             skops_io.loads(data, trusted=skops_io.get_untrusted_types(data=data))
@@ -304,7 +305,10 @@ def trusted_types() -> frozenset[str]:
         for name in module.__all__:
             found = getattr(module, name)
             if isinstance(found, type):
-                names.append(f"{found.__module__}.{found.__qualname__}")
+                names += [
+                    f"{found.__module__}.{found.__qualname__}",
+                    f"{home}.{name}",
+                ]  # files of before a move
     return frozenset(names)
 
 

@@ -37,7 +37,7 @@ class Dimension:
     lower: Any
     upper: Any
     per: str | None = None
-    tie: Sequence | None = None
+    tie: Sequence[Any] | None = None
 
     scale = "lin"
     _arguments: ClassVar[Table] = {
@@ -283,7 +283,8 @@ class Space:
 
     def clip(self, theta: np.ndarray) -> np.ndarray:
         """Projection of ``theta`` on the bounds."""
-        return np.clip(theta, self.lower, self.upper)
+        clipped: np.ndarray = np.clip(theta, self.lower, self.upper)
+        return clipped
 
     def at_bound(self, theta: np.ndarray) -> dict[str, str]:
         """Which entries sit at a bound: name -> "lower" or "upper" (entries with equal bounds are left out)."""

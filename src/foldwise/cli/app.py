@@ -201,7 +201,7 @@ def printable(text: str) -> str:
 
 def write_json(path: Path, content: dict[str, Any]) -> None:
     """Write a result as JSON; see :func:`write_text`."""
-    from foldwise.callbacks import as_json
+    from foldwise.result import as_json
 
     write_text(path, json.dumps(as_json(content), indent=2, allow_nan=False) + "\n")
 

@@ -2,25 +2,28 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from foldwise.cli import options
 from foldwise.cli.app import InputError, say
 from foldwise.cli.models import choose_task, preparation
 
 if TYPE_CHECKING:
     from foldwise.tables import Table
 
-__all__ = ["Data", "load", "nested_splits"]
+__all__ = ["Rows", "load", "nested_splits"]
 
 MOST_OPTIONS = 20
 """Columns for which a hint spells out the options."""
 
+Pair = tuple[Any, Any]
+"""``(X, y)``."""
+
 
 @dataclass(frozen=True, eq=False)
-class Data:
+class Rows:
     """A table and how it is used.
 
     ``train`` and ``test`` are pairs ``(X, y)``, ``test`` None where nothing is held out; ``before`` holds the steps
@@ -29,8 +32,8 @@ class Data:
 
     table: Table
     task: str
-    train: tuple[Any, Any]
-    test: tuple[Any, Any] | None
+    train: Pair
+    test: Pair | None
     before: Any
     imputes: bool = False
 
@@ -52,7 +55,7 @@ class Data:
         """Error of a fitted estimator on the test rows; None without any."""
         return None if self.test is None else self.error_on(fitted, self.test)
 
-    def error_on(self, fitted: Any, rows: tuple[Any, Any]) -> float:
+    def error_on(self, fitted: Any, rows: Pair) -> float:
         """Error of a fitted estimator on some rows."""
         import numpy as np
 
@@ -63,68 +66,68 @@ class Data:
         )
 
 
-def load(
-    path: Path,
-    target: str | None,
-    *,
-    task: str,
-    format: str,
-    drop: Sequence[str],
-    categorical: Sequence[str],
-    max_categories: int,
-    test: Path | None,
-    test_size: float,
-    cv: int,
-    seed: int,
-    quiet: bool,
-) -> Data:
+def load(asked: options.Data, test_size: float, cv: int, seed: int, quiet: bool) -> Rows:
     """Read a table, and a second one for the test or hold rows out, and say what was made of them."""
     from foldwise.outputs import is_same
-    from foldwise.tables import TableError, format_of, named_format, read_table
 
-    if test is not None and is_same(path, test):
+    if asked.test is not None and is_same(asked.data, asked.test):
         raise InputError(
-            f"--test {test} is the data itself, and a model is not tested on the rows it was fitted to.",
+            f"--test {asked.test} is the data itself, and a model is not tested on the rows it was fitted to.",
             "give a file with other rows, or --test-size.",
         )
-    if max_categories < 1:
-        raise InputError(f"--max-categories must be at least 1; got {max_categories}.", "try 50.")
-    chosen = format_of(path) if format == "auto" else format
-    if target is None and chosen != "svmlight":
-        raise InputError("--target is missing: the name of the column to predict.", "add --target NAME.")
-    try:
-        table = read_table(
-            path,
-            target,
-            drop=drop,
-            format=format,
-            categorical=categorical,
-            max_categories=max_categories,
-        )
-    except TableError as error:
-        raise InputError(str(error), _ways_out(error.faults)) if error.faults else error from None
+    if asked.max_categories < 1:
+        raise InputError(f"--max-categories must be at least 1; got {asked.max_categories}.", "try 50.")
+    table = _read(asked)
     assert table.y is not None
-    kind, reason = choose_task(task, table.y, table.lines)
+    kind, reason = choose_task(asked.task, table.y, table.lines)
     say(f"{len(table.y)} rows, {len(table.columns)} features; {kind} ({reason})", quiet)
     held, missing = None, dict(table.missing)
-    if test is not None:
-        form = format if format != "auto" and not named_format(test) else "auto"
-        own_target = None if "svmlight" in (form, form == "auto" and format_of(test)) else target
-        other = read_table(test, own_target, columns=table.columns, categories=table.categories, format=form)
-        assert other.y is not None
-        if (other.y.dtype.kind == "U") != (table.y.dtype.kind == "U"):
-            raise InputError(
-                f"the targets of {path} and {test} are of different kinds.", "correct one of them."
-            )
+    if asked.test is not None:
+        other = _read_test(asked, asked.test, table)
         held = (_like(table.X, other.X), other.y)
         missing |= other.missing
     _tell(table, missing, quiet)
     before = preparation(table, list(missing))
-    if test is not None:
+    if held is not None:
         check_counts(table.y, kind, 0.0, cv)
-        return Data(table, kind, (table.X, table.y), held, before, bool(missing))
+        return Rows(table, kind, (table.X, table.y), held, before, bool(missing))
     train, held = split(table.X, table.y, kind, test_size, cv, seed)
-    return Data(table, kind, train, held, before, bool(missing))
+    return Rows(table, kind, train, held, before, bool(missing))
+
+
+def _read(asked: options.Data) -> Table:
+    from foldwise.tables import TableError, format_of, read_table
+
+    chosen = format_of(asked.data) if asked.format == "auto" else asked.format
+    if asked.target is None and chosen != "svmlight":
+        raise InputError("--target is missing: the name of the column to predict.", "add --target NAME.")
+    try:
+        return read_table(
+            asked.data,
+            asked.target,
+            drop=asked.drop or (),
+            format=asked.format,
+            categorical=asked.categorical or (),
+            max_categories=asked.max_categories,
+        )
+    except TableError as error:
+        raise InputError(str(error), _ways_out(error.faults)) if error.faults else error from None
+
+
+def _read_test(asked: options.Data, path: Path, table: Table) -> Table:
+    """The test rows, with the columns and categories of the training rows."""
+    from foldwise.tables import format_of, named_format, read_table
+
+    form = asked.format if asked.format != "auto" and not named_format(path) else "auto"
+    target = None if "svmlight" in (form, form == "auto" and format_of(path)) else asked.target
+    other = read_table(path, target, columns=table.columns, categories=table.categories, format=form)
+    assert table.y is not None
+    assert other.y is not None
+    if (other.y.dtype.kind == "U") != (table.y.dtype.kind == "U"):
+        raise InputError(
+            f"the targets of {asked.data} and {path} are of different kinds.", "correct one of them."
+        )
+    return other
 
 
 def _ways_out(faults: dict[str, str]) -> str:
@@ -183,7 +186,7 @@ def check_counts(y: Any, task: str, test_size: float, cv: int) -> None:
             )
 
 
-def split(X: Any, y: Any, task: str, test_size: float, cv: int, seed: int) -> tuple[tuple, tuple | None]:
+def split(X: Any, y: Any, task: str, test_size: float, cv: int, seed: int) -> tuple[Pair, Pair | None]:
     """Training and test rows; classes keep their shares."""
     from sklearn.model_selection import train_test_split
 
@@ -197,7 +200,7 @@ def split(X: Any, y: Any, task: str, test_size: float, cv: int, seed: int) -> tu
     return (X_train, y_train), (X_test, y_test)
 
 
-def nested_splits(data: Data, count: int, cv: int, splitter: Any) -> list[tuple[tuple, tuple]]:
+def nested_splits(data: Rows, count: int, cv: int, splitter: Any) -> list[tuple[Pair, Pair]]:
     """Training and test rows of every outer fold."""
     X, y = data.train
     check_counts(y, data.task, 1.0 / count, cv)

@@ -11,16 +11,16 @@ from foldwise.cli.app import InputError
 from foldwise.cli.models import folds
 
 if TYPE_CHECKING:
-    from foldwise.cli.data import Data
+    from foldwise.cli.data import Rows
 
 __all__ = ["RIVALS", "run_grid", "run_optuna", "run_random"]
 
+Range = tuple[float, float, bool, int]
+"""``(low, high, log, points)`` of a hyper-parameter."""
 
-def _machine(data: Data, family: str, loss: str | None, seed: int) -> tuple[Any, str, dict[str, tuple]]:
-    """scikit-learn's estimator behind the same steps, its loss, and the range of every hyper-parameter.
 
-    A range is ``(low, high, log, points)``.
-    """
+def _machine(data: Rows, family: str, loss: str | None, seed: int) -> tuple[Any, str, dict[str, Range]]:
+    """scikit-learn's estimator behind the same steps, its loss, and the range of every hyper-parameter."""
     from sklearn.base import clone
     from sklearn.pipeline import make_pipeline
     from sklearn.svm import SVC, SVR, LinearSVC, LinearSVR
@@ -34,7 +34,7 @@ def _machine(data: Data, family: str, loss: str | None, seed: int) -> tuple[Any,
         width = data.train[0].shape[1]
         last: Any = SVR() if regression else SVC()
         name = "epsilon_insensitive" if regression else "hinge"
-        ranges: dict[str, tuple] = {
+        ranges: dict[str, Range] = {
             "C": (1e-2, 1e4, True, 7),
             "gamma": (1e-3 / width, 1e2 / width, True, 7),
         }
@@ -51,7 +51,7 @@ def _machine(data: Data, family: str, loss: str | None, seed: int) -> tuple[Any,
     return steps, name, {f"{prefix}__{key}": value for key, value in ranges.items()}
 
 
-def _timed(data: Data, run: Callable[[], Any], rows: dict[str, Any]) -> dict[str, Any]:
+def _timed(data: Rows, run: Callable[[], Any], rows: dict[str, Any]) -> dict[str, Any]:
     """Run a search that has ``best_params_``, ``best_score_`` and ``predict``; what the table says of it."""
     from sklearn.exceptions import ConvergenceWarning
 
@@ -71,7 +71,7 @@ def _timed(data: Data, run: Callable[[], Any], rows: dict[str, Any]) -> dict[str
 
 
 def run_grid(
-    data: Data, family: str, loss: str | None, cv: int, seed: int, trials: int = 50
+    data: Rows, family: str, loss: str | None, cv: int, seed: int, trials: int = 50
 ) -> dict[str, Any]:
     """scikit-learn's GridSearchCV on the usual values; ``trials`` is not used."""
     import numpy as np
@@ -94,7 +94,7 @@ def run_grid(
 
 
 def run_random(
-    data: Data, family: str, loss: str | None, cv: int, seed: int, trials: int = 50
+    data: Rows, family: str, loss: str | None, cv: int, seed: int, trials: int = 50
 ) -> dict[str, Any]:
     """scikit-learn's RandomizedSearchCV."""
     from scipy.stats import loguniform, uniform
@@ -118,7 +118,7 @@ def run_random(
 
 
 def run_optuna(
-    data: Data, family: str, loss: str | None, cv: int, seed: int, trials: int = 50
+    data: Rows, family: str, loss: str | None, cv: int, seed: int, trials: int = 50
 ) -> dict[str, Any]:
     """Optuna's default sampler on the cross-validation score."""
     try:
@@ -135,7 +135,7 @@ class _OptunaSearch:
     """As much of a search's interface as the table needs."""
 
     def __init__(
-        self, optuna: Any, steps: Any, ranges: dict, cv: Any, scoring: str, trials: int, seed: int
+        self, optuna: Any, steps: Any, ranges: dict[str, Range], cv: Any, scoring: str, trials: int, seed: int
     ) -> None:
         self.optuna, self.steps, self.ranges = optuna, steps, ranges
         self.cv, self.scoring, self.trials, self.seed = cv, scoring, trials, seed

@@ -25,15 +25,17 @@ def _table(*heads: str) -> Any:
     return table
 
 
-def _number(value: Any) -> str:
-    return "-" if value is None else f"{value:.5g}"
+def _number(value: float | None) -> str:
+    from foldwise.wording import format_number
+
+    return format_number(value, 5, "-")
 
 
 def print_summary(summary: dict[str, Any], search: Any = None) -> None:
     """The result of a fit; with ``search`` also what its result says of itself."""
     import numpy as np
 
-    from foldwise.callbacks import format_value
+    from foldwise.wording import format_value
 
     other, metric = summary.get("comparison"), summary["metric"]
     table = _table("", "foldwise", *(["scikit-learn"] if other else []))
@@ -88,7 +90,7 @@ def print_summary(summary: dict[str, Any], search: Any = None) -> None:
 
 def print_comparison(rows: list[dict[str, Any]], metric: str) -> None:
     """One line per search."""
-    from foldwise.callbacks import format_params
+    from foldwise.wording import format_params
 
     console = _console()
     table = _table("search", "points", "CV error", "test error", "time", "x ours")

@@ -44,6 +44,12 @@ class History:
     gradient_norm: np.ndarray
     elapsed: np.ndarray
 
+    @property
+    def wide(self) -> bool:
+        """Whether the errors want a logarithmic axis."""
+        least, most = np.nanmin(self.objective), np.nanmax(self.objective)
+        return bool(least > 0 and most > 20 * least)
+
 
 @dataclass(frozen=True, eq=False)
 class Path:
@@ -63,7 +69,7 @@ class Path:
         values[:, self.log] = np.log(values[:, self.log])
         lower[self.log], upper[self.log] = np.log(lower[self.log]), np.log(upper[self.log])
         width = np.where(upper > lower, upper - lower, 1.0)
-        return (values - lower) / width
+        return np.asarray((values - lower) / width)
 
 
 @dataclass(frozen=True, eq=False)
@@ -89,6 +95,11 @@ class Relevance:
     what: str
     box: np.ndarray | None = None
 
+    @property
+    def order(self) -> np.ndarray:
+        """The features, the one that counts most first."""
+        return np.argsort(-self.values, kind="stable")
+
 
 @dataclass(frozen=True, eq=False)
 class ValidationTest:
@@ -98,6 +109,11 @@ class ValidationTest:
     validation: np.ndarray
     test: np.ndarray
     metric: str
+
+    @property
+    def selected(self) -> int:
+        """The point with the lowest cross-validation error."""
+        return int(np.argmin(self.validation))
 
 
 @dataclass(frozen=True, eq=False)
@@ -143,7 +159,7 @@ def history_data(source: Any) -> History:
     records = _result(source).history
     norms = [np.nan if r.gradient_norm is None else r.gradient_norm for r in records]
     return History(
-        np.arange(len(records)),
+        np.array([r.evaluation for r in records]),
         np.array([r.start for r in records]),
         np.array([r.error for r in records]),
         _best_errors(records),
@@ -376,20 +392,21 @@ def _result(source: Any) -> Result:
     if isinstance(source, Result):
         return source
     check_is_fitted(source, "result_")
-    return source.result_
+    result: Result = source.result_
+    return result
 
 
 def _distinct(values: np.ndarray) -> np.ndarray:
     """Values that differ by more than rounding."""
     ordered = np.sort(values)
     gap = np.diff(ordered) > 1e-9 * np.maximum(np.abs(ordered[1:]), np.finfo(float).tiny)
-    return ordered[np.concatenate([[True], gap])]
+    return np.asarray(ordered[np.concatenate([[True], gap])])
 
 
 def _feature_names(model: Any, step: Any) -> Sequence[str] | None:
     if isinstance(model, Pipeline) and len(model) > 1:
         try:
-            return model[:-1].get_feature_names_out()
+            return list(model[:-1].get_feature_names_out())
         except (AttributeError, ValueError):  # a step that does not name its columns
             return None
     return getattr(step, "feature_names_in_", None)

@@ -49,7 +49,7 @@ def plot_history(source: Any, ax: Any = None) -> Any:
     ax.plot(data.evaluation, data.objective, "o", ms=4, alpha=0.6, label="evaluated")
     ax.step(data.evaluation, data.best, where="post", label="best so far")
     ax.set(xlabel="evaluation", ylabel="cross-validation error")
-    if np.all(data.objective > 0) and data.objective.max() > 20 * data.objective.min():
+    if data.wide:
         ax.set_yscale("log")
     ax.legend()
     return ax
@@ -112,7 +112,7 @@ def plot_relevance(source: Any, ax: Any = None, *, most: int = 30) -> Any:
     """
     data = source if isinstance(source, Relevance) else relevance_data(source)
     ax = _axes(ax)
-    order = np.argsort(-data.values, kind="stable")[:most][::-1]
+    order = data.order[:most][::-1]
     place = np.arange(len(order))
     colours = ["tab:blue" if data.selected[i] else "lightgrey" for i in order]
     ax.barh(place, data.values[order], color=colours, label=data.what)
@@ -136,8 +136,15 @@ def plot_validation_test(data: ValidationTest, ax: Any = None) -> Any:
     """
     ax = _axes(ax)
     points = ax.scatter(data.validation, data.test, c=data.evaluation, cmap="viridis")
-    best = int(np.argmin(data.validation))
-    ax.plot(data.validation[best], data.test[best], "*", color="red", mec="black", ms=14, label="selected")
+    ax.plot(
+        data.validation[data.selected],
+        data.test[data.selected],
+        "*",
+        color="red",
+        mec="black",
+        ms=14,
+        label="selected",
+    )
     ax.set(xlabel="cross-validation error", ylabel=f"test {data.metric}")
     ax.figure.colorbar(points, ax=ax, label="evaluation")
     ax.legend()

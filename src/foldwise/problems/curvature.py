@@ -21,7 +21,7 @@ import numpy as np
 import scipy.sparse as sp
 
 from foldwise.linalg import cholesky, cholesky_solve
-from foldwise.losses import NONE
+from foldwise.losses.base import NONE
 from foldwise.problems.parameters import Canonical
 from foldwise.problems.rowspace import RowSpace
 

@@ -9,7 +9,10 @@ from typing import Any
 
 import numpy as np
 
-__all__ = ["Series", "bar_chart", "heat_map", "line_chart", "number"]
+from foldwise.plotting.data import Contour
+from foldwise.wording import format_number as number
+
+__all__ = ["Series", "bar_chart", "heat_map", "line_chart"]
 
 WIDTH, HEIGHT = 420, 270
 LEFT, RIGHT, TOP, BOTTOM = 62, 12, 12, 44
@@ -24,18 +27,6 @@ class Series:
     y: np.ndarray
     style: str = "line"
     tips: Sequence[str] = ()
-
-
-def number(value: Any) -> str:
-    """Four digits; a dash for what is missing.
-
-    >>> number(0.000012345), number(None), number(1234567.0)
-    ('1.234e-05', '–', '1.235e+06')
-    """
-    if value is None:
-        return "–"
-    value = float(value)
-    return f"{value:.4g}" if np.isfinite(value) else "–"
 
 
 class _Axis:
@@ -129,17 +120,10 @@ def bar_chart(
     return _figure(title, body, "", height)
 
 
-def heat_map(
-    x: np.ndarray,
-    y: np.ndarray,
-    Z: np.ndarray,
-    log: tuple[bool, bool],
-    path: np.ndarray,
-    best: np.ndarray,
-    title: str,
-    names: tuple[str, str],
-) -> str:
-    """``Z[j, i]`` at ``(x[i], y[j])`` by rank of its value, dark is low, with a path and the selected point on it."""
+def heat_map(data: Contour, title: str) -> str:
+    """The objective by rank, dark is low, with the path of the search and the selected point on it."""
+    x, y, Z, log, names = data.x, data.y, data.objective, data.log, data.names
+    path, best = data.path, data.best
     edges = [_edges(values, is_log) for values, is_log in zip((x, y), log)]
     ax = _Axis(edges[0][0], edges[0][-1], LEFT, WIDTH - RIGHT, log[0])
     ay = _Axis(edges[1][0], edges[1][-1], HEIGHT - BOTTOM, TOP, log[1])

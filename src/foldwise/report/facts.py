@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import platform
 import sys
 from collections.abc import Mapping, Sequence
@@ -11,9 +12,8 @@ from typing import Any
 import numpy as np
 from sklearn.utils.validation import check_is_fitted
 
-from foldwise.callbacks import as_json
-from foldwise.plotting.data import Contour, path_data, relevance_data
-from foldwise.result import Result, Status, error_of
+from foldwise.plotting.data import Contour, Relevance, path_data, relevance_data
+from foldwise.result import Result, as_json
 from foldwise.version import __version__
 
 __all__ = ["SCHEMA", "certificate", "gather", "meaning"]
@@ -87,7 +87,7 @@ def gather(
             path.names, best, path.lower, path.upper, path.log, strict=True
         )
     ]
-    facts = {
+    facts: dict[str, Any] = {
         "schema": SCHEMA,
         "title": title,
         "criterion": _words(type(search.criterion_).__name__),
@@ -103,38 +103,31 @@ def gather(
             "values": path.normalised(),
         },
         "relevance": _relevance(search, feature_names),
-        "contour": None
-        if contour is None
-        else {n: getattr(contour, n) for n in contour.__dataclass_fields__},
+        "contour": contour,
         "errors": dict(errors or {}),
         "comparison": [dict(row) for row in comparison],
         "code": _code(search) if code is None else code,
         "warnings": [*result.warnings, *warnings],
         "versions": _versions(),
     }
-    return as_json(facts)
+    return {name: as_json(value) for name, value in facts.items()}
 
 
-def certificate(result: Mapping[str, Any]) -> list[str]:
-    """What is known about the answer, one plain sentence each; ``result`` as JSON holds it."""
-    status = Status(result["status"])
-    history = [record for record in result.get("history", ()) if record.get("admissible", True)]
-    end = error_of(result["objective"], result.get("fold_objectives", ()))
-    start = result["objective_start"]
-    if history:
-        start = error_of(history[0]["objective"], history[0]["fold_objectives"])
-    sentences = [f"The search ended: {status.value}. {result['message']}"]
+def certificate(result: Result) -> list[str]:
+    """What is known about the answer, one plain sentence each."""
+    start, end = result.error_start, result.error
+    sentences = [f"The search ended: {result.status.value}. {result.message}"]
     if start:
         change = 100 * (end / start - 1)
         sentences.append(
             f"The cross-validation error went from {start:.5g} at the first point to {end:.5g} ({change:+.1f}%)."
         )
-    if result["objective"] is not None and result["objective"] != end:
+    if result.penalty and not math.isnan(result.penalty):
         sentences.append(
-            f"What was minimised is {result['objective']:.5g}: that error and a penalty of "
-            f"{result['objective'] - end:.5g} on hyper-parameters that would over-fit the folds."
+            f"What was minimised is {result.objective:.5g}: that error and a penalty of {result.penalty:.5g} on "
+            "hyper-parameters that would over-fit the folds."
         )
-    kkt = max(result["kkt"], default=None)
+    kkt = max(result.kkt, default=None)
     if kkt is not None:
         grade = (
             "solved to rounding" if kkt < 1e-8 else "solved well" if kkt < 1e-4 else "not solved accurately"
@@ -142,25 +135,25 @@ def certificate(result: Mapping[str, Any]) -> list[str]:
         sentences.append(
             f"The training problems of all folds are {grade}: their optimality conditions hold to {kkt:.1g}."
         )
-    if result["gradient_norm"] is not None:
+    if result.gradient_norm is not None:
         sentences.append(
             f"The derivative of the cross-validation error with respect to the hyper-parameters that can still move "
-            f"has size {result['gradient_norm']:.2g}; at a smooth minimum it is zero."
+            f"has size {result.gradient_norm:.2g}; at a smooth minimum it is zero."
         )
     else:
         sentences.append("The criterion has no derivative, so nothing is known about a minimum nearby.")
-    if result["at_bound"]:
-        names = [f"{name} ({side})" for name, side in result["at_bound"].items()]
+    if result.at_bound:
+        names = [f"{name} ({side})" for name, side in result.at_bound.items()]
         more = f" and {len(names) - 6} more" if len(names) > 6 else ""
         sentences.append(f"At a bound: {', '.join(names[:6])}{more}. A wider range may give a lower error.")
     else:
         sentences.append("No hyper-parameter sits at a bound.")
-    if result["n_kinks"]:
+    if result.n_kinks:
         sentences.append(
-            f"{result['n_kinks']} training rows sit exactly on a kink of the loss, where the derivative is one-sided."
+            f"{result.n_kinks} training rows sit exactly on a kink of the loss, where the derivative is one-sided."
         )
-    if result.get("approximation"):
-        rank, bound = result["approximation"]["landmarks"], result["approximation"]["bound"]
+    if result.approximation:
+        rank, bound = result.approximation["landmarks"], result.approximation["bound"]
         sentences.append(
             f"During the search the kernel was seen through {rank} landmarks, which changes any decision by at most "
             f"{bound:.1g}; the final model does not use them."
@@ -172,7 +165,7 @@ def certificate(result: Mapping[str, Any]) -> list[str]:
     return sentences
 
 
-def _relevance(search: Any, names: Sequence[str] | None) -> dict[str, Any] | None:
+def _relevance(search: Any, names: Sequence[str] | None) -> Relevance | None:
     if not hasattr(search, "best_estimator_"):
         return None
     try:
@@ -181,13 +174,7 @@ def _relevance(search: Any, names: Sequence[str] | None) -> dict[str, Any] | Non
         return None
     if data.what == "relevance" and data.box is None and np.ptp(data.values) < 1e-9 and len(data.values) > 1:
         return None  # one width for all features, all scaled: it says nothing
-    return {
-        "names": data.names,
-        "values": data.values,
-        "selected": data.selected,
-        "what": data.what,
-        "box": data.box,
-    }
+    return data
 
 
 def _code(search: Any) -> str:

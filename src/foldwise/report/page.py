@@ -13,9 +13,12 @@ from typing import Any
 import numpy as np
 
 from foldwise.outputs import writing
-from foldwise.report.charts import Series, bar_chart, heat_map, line_chart, number
+from foldwise.plotting.data import Contour, Relevance, history_data
+from foldwise.report.charts import Series, bar_chart, heat_map, line_chart
 from foldwise.report.facts import SCHEMA, certificate, gather
-from foldwise.result import error_of
+from foldwise.result import Record, Result
+from foldwise.wording import format_fact
+from foldwise.wording import format_number as number
 
 __all__ = ["render", "write_report"]
 
@@ -58,13 +61,14 @@ def render(facts: Mapping[str, Any]) -> str:
     style, script = (
         files("foldwise.report").joinpath(name).read_text("utf-8") for name in ("style.css", "script.js")
     )
+    result = Result.from_plain(facts["result"])
     sections = [
         _warnings(facts),
         _section("Selected values", _selected(facts)),
-        _section("What is known about them", _list(certificate(facts["result"])) + _details(facts["result"])),
+        _section("What is known about them", _list(certificate(result)) + _details(result)),
         _section("Compared with other searches", _comparison(facts["comparison"])),
-        _section("Course of the search", _course(facts)),
-        _section("Folds", _folds(facts)),
+        _section("Course of the search", _course(result, facts)),
+        _section("Folds", _folds(result, facts["criterion"])),
         _section("Features", _relevance(facts["relevance"])),
         _section("The same again", f'<pre tabindex="0">{escape(facts["code"])}</pre>'),
     ]
@@ -78,7 +82,7 @@ def render(facts: Mapping[str, Any]) -> str:
         f'<title>{title}</title><link rel="icon" href="data:,"><style>{style}</style></head><body>'
         f'<a class="skip" href="#main">To the content</a><header>'
         f'<button class="theme" id="theme" type="button" hidden>Dark / light</button>'
-        f"<h1>{title}</h1>{_lead(facts)}</header>"
+        f"<h1>{title}</h1>{_lead(result, facts)}</header>"
         f'<main id="main">{"".join(sections)}</main><footer>Made by {escape(versions)}.</footer>'
         f'<div id="tip" role="status" hidden></div><script>{script}</script></body></html>\n'
     )
@@ -93,17 +97,16 @@ def _section(title: str, body: str) -> str:
     return f"<section><h2>{escape(title)}</h2>{body}</section>" if body else ""
 
 
-def _lead(facts: Mapping[str, Any]) -> str:
-    result = facts["result"]
+def _lead(result: Result, facts: Mapping[str, Any]) -> str:
     tiles = [
-        (f"cross-validated {facts['criterion']} error", number(_error(result))),
+        (f"cross-validated {facts['criterion']} error", number(result.error)),
         *((name, number(value)) for name, value in facts["errors"].items()),
-        ("how the search ended", result["status"]),
-        ("evaluations", str(result["n_evaluations"])),
-        ("seconds", number(result["elapsed"])),
+        ("how the search ended", result.status.value),
+        ("evaluations", str(result.n_evaluations)),
+        ("seconds", number(result.elapsed)),
     ]
     items = "".join(f"<li><b>{escape(value)}</b><span>{escape(name)}</span></li>" for name, value in tiles)
-    lead = f"{facts['estimator']}, {facts['n_splits']} folds, method {result['method']}"
+    lead = f"{facts['estimator']}, {facts['n_splits']} folds, method {result.method}"
     return f'<p class="lead">{escape(lead)}</p><ul class="tiles">{items}</ul>'
 
 
@@ -132,92 +135,69 @@ def _selected(facts: Mapping[str, Any]) -> str:
     return body
 
 
-def _details(result: Mapping[str, Any]) -> str:
+def _details(result: Result) -> str:
     """What the method alone knows about its end, as a table."""
-    facts = result.get("details") or {}
-    rows = [{"fact": name.replace("_", " "), "value": _shown(value)} for name, value in facts.items()]
-    return _table(rows, f"Facts of the method {result['method']}.") if rows else ""
-
-
-def _shown(value: Any) -> str:
-    if value is None:
-        return "–"
-    if isinstance(value, bool):
-        return "yes" if value else "no"
-    return number(value) if isinstance(value, float) else str(value)
+    rows = [
+        {"fact": name.replace("_", " "), "value": format_fact(value)}
+        for name, value in result.details.items()
+    ]
+    return _table(rows, f"Facts of the method {result.method}.") if rows else ""
 
 
 def _comparison(rows: Sequence[Mapping[str, Any]]) -> str:
     return _table(rows, "The same folds and rows.") if rows else ""
 
 
-def _course(facts: Mapping[str, Any]) -> str:
-    history = facts["result"]["history"]
-    if not history:
+def _course(result: Result, facts: Mapping[str, Any]) -> str:
+    records = result.history
+    if not records:
         return ""
-    shown = _thin(len(history))
-    step = np.array([history[i]["evaluation"] for i in shown]) + 1.0
-    error = np.array([_error(record) for record in history])
-    lowest = np.array([_float(record["objective"]) <= _float(record["best"]) for record in history])
-    best = error[np.maximum.accumulate(np.where(lowest, np.arange(len(history)), 0))]
-    best = np.where(np.logical_or.accumulate(lowest), best, np.nan)[shown]
-    objective = error[shown]
-    norm = np.array([_float(history[i]["gradient_norm"]) for i in shown])
-    tips = [_tip(history[i]) for i in shown]
-    wide = bool(np.nanmin(objective) > 0 and np.nanmax(objective) > 20 * np.nanmin(objective))
-    charts = [
+    charts = [*_history_charts(result), _path_chart(facts["path"])]
+    if facts["contour"]:
+        title = "Cross-validation error over two hyper-parameters (dark is low)"
+        charts.append(heat_map(_contour(facts["contour"]), title))
+    drawn = len(_thin(len(records)))
+    note = "" if drawn == len(records) else f"<p>{drawn} of {len(records)} evaluations are drawn.</p>"
+    rows = [
+        {
+            "evaluation": record.evaluation + 1,
+            "start": record.start + 1,
+            "error": record.error,
+            "derivative": record.gradient_norm,
+            "seconds": record.elapsed,
+            "note": record.note,
+        }
+        for record in records[:MOST_ROWS]
+    ]
+    cut = "" if len(records) <= MOST_ROWS else f" The first {MOST_ROWS} of {len(records)}."
+    table = _table(rows, f"Every evaluation.{cut}")
+    return f'<div class="charts">{"".join(charts)}</div>{note}<details><summary>The numbers</summary>{table}</details>'
+
+
+def _history_charts(result: Result) -> list[str]:
+    data, shown = history_data(result), _thin(len(result.history))
+    step, norm = data.evaluation[shown] + 1.0, data.gradient_norm[shown]
+    tips = [_tip(result.history[i]) for i in shown]
+    norms = [f"evaluation {s:.0f}: {number(v)}" for s, v in zip(step, norm)]
+    errors = [
+        Series("evaluated", step, data.objective[shown], "dots", tips),
+        Series("best so far", step, data.best[shown], "step"),
+    ]
+    return [
+        line_chart(errors, "Cross-validation error", "evaluation", "error", log_y=data.wide),
         line_chart(
-            [Series("evaluated", step, objective, "dots", tips), Series("best so far", step, best, "step")],
-            "Cross-validation error",
-            "evaluation",
-            "error",
-            log_y=wide,
-        ),
-        line_chart(
-            [
-                Series(
-                    "", step, norm, "line", [f"evaluation {s:.0f}: {number(v)}" for s, v in zip(step, norm)]
-                )
-            ],
+            [Series("", step, norm, "line", norms)],
             "Size of the derivative",
             "evaluation",
             "norm",
             log_y=True,
         ),
-        _path_chart(facts["path"]),
     ]
-    if facts["contour"]:
-        c = facts["contour"]
-        arrays = {name: np.array(c[name], float) for name in ("x", "y", "objective", "path", "best")}
-        charts.append(
-            heat_map(
-                arrays["x"],
-                arrays["y"],
-                arrays["objective"],
-                tuple(c["log"]),
-                arrays["path"],
-                arrays["best"],
-                "Cross-validation error over two hyper-parameters (dark is low)",
-                tuple(c["names"]),
-            )
-        )
-    note = (
-        "" if len(shown) == len(history) else f"<p>{len(shown)} of {len(history)} evaluations are drawn.</p>"
-    )
-    rows = [
-        {
-            "evaluation": record["evaluation"] + 1,
-            "start": record["start"] + 1,
-            "error": _error(record),
-            "derivative": record["gradient_norm"],
-            "seconds": record["elapsed"],
-            "note": record["note"],
-        }
-        for record in history[:MOST_ROWS]
-    ]
-    cut = "" if len(history) <= MOST_ROWS else f" The first {MOST_ROWS} of {len(history)}."
-    table = _table(rows, f"Every evaluation.{cut}")
-    return f'<div class="charts">{"".join(charts)}</div>{note}<details><summary>The numbers</summary>{table}</details>'
+
+
+def _contour(facts: Mapping[str, Any]) -> Contour:
+    arrays = {name: np.array(facts[name], float) for name in ("x", "y", "objective", "path", "best")}
+    return Contour(names=tuple(facts["names"]), log=tuple(facts["log"]), **arrays)
 
 
 def _path_chart(path: Mapping[str, Any]) -> str:
@@ -233,52 +213,47 @@ def _path_chart(path: Mapping[str, Any]) -> str:
     return line_chart(series, title, "evaluation", "0 lower, 1 upper bound")
 
 
-def _folds(facts: Mapping[str, Any]) -> str:
-    errors = [_float(v) for v in facts["result"]["fold_objectives"]]
+def _folds(result: Result, criterion: str) -> str:
+    errors = result.fold_objectives
     if not errors:
         return ""
-    names = [f"fold {k + 1}" for k in range(len(errors))]
-    chart = bar_chart(
-        names[:MOST_BARS],
-        errors[:MOST_BARS],
-        f"{facts['criterion'].capitalize()} error of each fold",
-        "error",
-    )
-    spread = f"Mean {number(np.mean(errors))}"
+    names = [f"fold {k + 1}" for k in range(min(len(errors), MOST_BARS))]
+    chart = bar_chart(names, errors[:MOST_BARS], f"{criterion.capitalize()} error of each fold", "error")
+    spread = f"Mean {number(float(np.mean(errors)))}"
     if len(errors) > 1:
-        spread += f", standard deviation between folds {number(np.std(errors, ddof=1))}"
+        spread += f", standard deviation between folds {number(float(np.std(errors, ddof=1)))}"
     return f'<p>{spread}.</p><div class="charts">{chart}</div>'
 
 
-def _relevance(relevance: Mapping[str, Any] | None) -> str:
-    if not relevance or not relevance["names"]:
+def _relevance(facts: Mapping[str, Any] | None) -> str:
+    if not facts or not facts["names"]:
         return ""
-    values = np.array(relevance["values"], float)
-    order = np.argsort(-values, kind="stable")
-    top = order[:MOST_BARS]
-    count = int(np.sum(relevance["selected"]))
+    box = None if facts["box"] is None else np.array(facts["box"], float)
+    data = Relevance(
+        facts["names"], np.array(facts["values"], float), np.array(facts["selected"]), facts["what"], box
+    )
+    top = data.order[:MOST_BARS]
     chart = bar_chart(
-        [relevance["names"][i] for i in top],
-        values[top].tolist(),
-        f"What features count ({relevance['what']})",
-        relevance["what"],
-        [not relevance["selected"][i] for i in top],
+        [data.names[i] for i in top],
+        data.values[top].tolist(),
+        f"What features count ({data.what})",
+        data.what,
+        [not data.selected[i] for i in top],
     )
     rows: list[dict[str, Any]] = [
         {
-            "feature": relevance["names"][i],
-            relevance["what"]: values[i],
-            "kept": "yes" if relevance["selected"][i] else "no",
+            "feature": data.names[i],
+            data.what: float(data.values[i]),
+            "kept": format_fact(bool(data.selected[i])),
+            **({} if data.box is None else {"box": float(data.box[i])}),
         }
-        for i in order[:MOST_ROWS]
+        for i in data.order[:MOST_ROWS]
     ]
-    if relevance["box"] is not None:
-        for row, i in zip(rows, order):
-            row["box"] = relevance["box"][i]
-    cut = "" if len(order) <= MOST_ROWS else f" The first {MOST_ROWS}."
+    cut = "" if len(data.order) <= MOST_ROWS else f" The first {MOST_ROWS}."
     table = _table(rows, f"All features, by weight.{cut}")
+    count = int(np.sum(data.selected))
     return (
-        f'<p>{count} of {len(values)} features are kept.</p><div class="charts">{chart}</div>'
+        f'<p>{count} of {len(data.values)} features are kept.</p><div class="charts">{chart}</div>'
         f"<details><summary>The numbers</summary>{table}</details>"
     )
 
@@ -314,9 +289,9 @@ def _list(sentences: Sequence[str]) -> str:
     return "<ul>" + "".join(f"<li>{escape(text)}</li>" for text in sentences) + "</ul>"
 
 
-def _tip(record: Mapping[str, Any]) -> str:
-    lines = [f"evaluation {record['evaluation'] + 1}: {number(_error(record))}"]
-    for name, value in list(record["params"].items())[:4]:
+def _tip(record: Record) -> str:
+    lines = [f"evaluation {record.evaluation + 1}: {number(record.error)}"]
+    for name, value in list(record.params.items())[:4]:
         values = np.atleast_1d(np.array(value, float))
         shown = number(values[0]) if values.size == 1 else f"{number(values.min())} to {number(values.max())}"
         lines.append(f"{name} {shown}")
@@ -329,12 +304,3 @@ def _thin(count: int) -> np.ndarray:
         if count
         else np.zeros(0, int)
     )
-
-
-def _error(record: Mapping[str, Any]) -> float:
-    """The cross-validation error of an evaluation or of the result."""
-    return error_of(record["objective"], record["fold_objectives"])
-
-
-def _float(value: Any) -> float:
-    return float("nan") if value is None else float(value)

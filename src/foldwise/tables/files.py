@@ -164,7 +164,7 @@ def _is_plain(kind: Any, pa: Any) -> bool:
         kind = kind.value_type
     number = pa.types.is_integer(kind) or pa.types.is_floating(kind) or pa.types.is_decimal(kind)
     text = pa.types.is_string(kind) or pa.types.is_large_string(kind) or pa.types.is_boolean(kind)
-    return number or text or pa.types.is_null(kind)
+    return bool(number or text or pa.types.is_null(kind))
 
 
 def _texts(column: Any) -> list[str]:

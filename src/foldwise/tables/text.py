@@ -94,7 +94,7 @@ class _Unpacked(io.RawIOBase):
 
     def readinto(self, buffer: Any) -> int:
         """As of any raw file."""
-        count = self._file.readinto(buffer)
+        count: int = self._file.readinto(buffer)
         self._total += count
         # The size of a pipe is not known.
         if self._packed and self._total > max(SMALL, MOST_GROWTH * self._packed):

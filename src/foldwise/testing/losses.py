@@ -7,7 +7,6 @@ from typing import Any
 import numpy as np
 
 from foldwise.losses import (
-    NONE,
     Huber,
     Logistic,
     Loss,
@@ -18,6 +17,7 @@ from foldwise.losses import (
     SquaredEpsilonInsensitive,
     SquaredHinge,
 )
+from foldwise.losses.base import NONE
 from foldwise.testing.comparison import close, require
 
 __all__ = ["SMOOTH_LOSSES", "check_loss", "distances"]

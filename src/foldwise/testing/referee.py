@@ -13,7 +13,6 @@ import traceback
 import warnings
 from collections.abc import Mapping
 from copy import deepcopy as copied
-from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -22,51 +21,18 @@ from sklearn.base import clone
 from foldwise.optimizers import Random
 from foldwise.result import Result, Status
 from foldwise.testing.refits import CrossValidation, is_exact, last_step
+from foldwise.testing.slopes import check_slopes
+from foldwise.testing.verdicts import Fault, Verdict, require
+from foldwise.testing.yardsticks import SOLVED, doubt, named, prior, scales, tolerance
 
 __all__ = ["Verdict", "judge"]
 
 WORDS = 8
 """A refusal has at least this many words."""
-SMOOTH_TOL, EXACT_TOL = 1e-6, 1e-3
-"""Relative agreement of the objective: machines solved to rounding, and those with the hinge or the tube itself."""
-SOLVED = 1e-5
-"""KKT residual up to which a training problem counts as solved; docs/results.md has it."""
 PROMISES = {False: 1e-3, True: 1e-2}
 """Largest promised decrease of a search that says converged: smooth machines and criteria, and those with kinks."""
 KINKED = ("Hinge", "Absolute")
 """Criteria with kinks."""
-
-
-@dataclass
-class Verdict:
-    """What the referee found.
-
-    Attributes
-    ----------
-    outcome : "checked", "refused" or "failed"
-    kind : the check that failed, or the refusal's message with its numbers and names blotted out
-    message : what was found, in a sentence
-    left : checks that were not made, with the reason
-    """
-
-    outcome: str
-    kind: str = ""
-    message: str = ""
-    left: dict[str, str] = field(default_factory=dict)
-
-
-class Fault(Exception):
-    """A check that failed: its kind, and a sentence."""
-
-    def __init__(self, kind: str, message: str) -> None:
-        super().__init__(message)
-        self.kind = kind
-
-
-def require(condition: Any, kind: str, message: str) -> None:
-    """Raise a Fault unless the condition holds."""
-    if not condition:
-        raise Fault(kind, message)
 
 
 def judge(drawn: Any, *, again: bool | None = None, slopes: bool = True) -> Verdict:
@@ -103,7 +69,7 @@ def judge(drawn: Any, *, again: bool | None = None, slopes: bool = True) -> Verd
         _check_refit(search, drawn)
         _check_round_trips(search, drawn, left)
         if slopes:
-            _check_slopes(search, drawn, left)
+            check_slopes(search, drawn, left)
         if again:
             _check_again(search, drawn)
     except _Refusal as refusal:
@@ -252,7 +218,7 @@ def _check_objective(search: Any, drawn: Any, left: dict[str, str]) -> None:
         raise Fault("the plain estimator refuses", f"at {search.best_params_}: {error}") from error
     _check_machines(by_hand, search.best_params_)
     got = -search.best_score_
-    tol = _tolerance(by_hand, drawn.X)
+    tol = tolerance(by_hand, drawn.X)
     unit = max(abs(wanted), (1e-2 if by_hand.exact else 1e-6) * by_hand.scale())
     if abs(got - wanted) <= tol * unit:
         return
@@ -275,8 +241,8 @@ def _check_objective(search: Any, drawn: Any, left: dict[str, str]) -> None:
     if stated and abs(got - near) <= float(stated[0].split()[-1]) * (1 + 1e-3):
         left["objective"] = "rows lie on the decision boundary, which is said"
         return
-    if doubt := _doubt(by_hand, search.best_params_, near, abs(got - near)):
-        left["objective"] = doubt
+    if reason := doubt(by_hand, search.best_params_, near, abs(got - near)):
+        left["objective"] = reason
         return
     raise Fault(
         "wrong objective",
@@ -293,29 +259,6 @@ def _check_machines(by_hand: CrossValidation, params: Mapping[str, Any]) -> None
         "our machine does not solve its problem",
         f"optimality conditions of a fold are violated by {violation:.2g} (relative) at {params}",
     )
-
-
-def _doubt(by_hand: CrossValidation, params: Mapping[str, Any], value: float, gap: float) -> str:
-    """Why the referee is not sure of its own value; "" where it is.
-
-    Its machines must converge, have a gradient that is zero to the accuracy asked for, and give the same number for the
-    same rows in another order and for features that differ in their last digits.
-    """
-    if not by_hand.unsure and by_hand.residual(params) > 1e-2 * gap / max(abs(value), gap):
-        by_hand.unsure = "the plain estimator does not converge"
-    rng = np.random.default_rng(0)
-    other = by_hand.value(params, rng)
-    if not by_hand.unsure and abs(other - value) > 0.2 * gap:
-        return "the plain estimator depends on the order of the rows"
-    if not by_hand.unsure and any(abs(by_hand.shaken(params, rng) - value) > 0.1 * gap for _ in range(3)):
-        return "the last digits of the features decide"
-    return by_hand.unsure
-
-
-def _tolerance(by_hand: CrossValidation, X: Any) -> float:
-    """Agreement that can be asked for: single precision in X leaves three digits less."""
-    single = getattr(X, "dtype", None) == np.float32
-    return EXACT_TOL if by_hand.exact or single else SMOOTH_TOL
 
 
 def _check_history(search: Any) -> None:
@@ -398,18 +341,18 @@ def _look_around(search: Any, drawn: Any, limit: float, left: dict[str, str]) ->
     by_hand = CrossValidation(search, drawn.X, drawn.y, drawn.fit_params)
     by_hand.careful = True
     n, here = len(drawn.y), search.result_.objective
-    unit = np.where(_scales(space), 1.0, 0.25 * (space.upper - space.lower))
+    unit = np.where(scales(space), 1.0, 0.25 * (space.upper - space.lower))
     for i in range(space.size):
         for sign in (-0.02, 0.02):
             at = theta.copy()
             at[i] = np.clip(theta[i] + sign * unit[i], space.lower[i], space.upper[i])
             if at[i] == theta[i] or not _admitted(search, at):
                 continue
-            there = by_hand.value(_named(search, space.params(at))) + _prior(search, at, n)
+            there = by_hand.value(named(search, space.params(at))) + prior(search, at, n)
             gain = (here - there) / max(abs(here), 1e-9 * by_hand.scale())
-            params = _named(search, space.params(at))
-            if gain > limit and (doubt := _doubt(by_hand, params, there, abs(here - there))):
-                left["converged"] = doubt
+            params = named(search, space.params(at))
+            if gain > limit and (reason := doubt(by_hand, params, there, abs(here - there))):
+                left["converged"] = reason
                 return
             require(
                 gain <= limit,
@@ -475,146 +418,3 @@ def _check_again(search: Any, drawn: Any) -> None:
         "another answer the second time",
         f"{one.theta} with {one.objective!r}, then {other.theta} with {other.objective!r}",
     )
-
-
-# The gradient.
-
-PROBE = 1e-3
-"""Difference step: absolute on log scales, relative to the range on linear ones."""
-
-
-def _check_slopes(search: Any, drawn: Any, left: dict[str, str]) -> None:
-    """The norm of the hypergradient at a random inner point, against central differences of refits.
-
-    A search that starts there and is stopped after its first evaluation reports both value and norm. Skipped where
-    the two one-sided differences disagree (a kink), and where the referee's own noise is as large as the slope.
-    """
-    space = search.space_
-    if not search.criterion_.differentiable:
-        left["gradient"] = "the criterion has none"
-        return
-    if space.size > 8:
-        left["gradient"] = "too many hyper-parameters"
-        return
-    rng = np.random.default_rng([drawn.seed, 5])
-    theta = space.lower + rng.uniform(0.25, 0.75, space.size) * (space.upper - space.lower)
-    start = space.params(theta)
-    probe = clone(drawn.search).set_params(
-        method="lbfgsb",
-        method_options={"start": start},
-        callbacks=[lambda record: True],
-        refit=False,
-        n_starts=None,
-        max_iter=None,
-        tol=None,
-        low_rank=False,
-    )
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        try:
-            probe.fit(drawn.X, drawn.y, **drawn.fit_params)
-        except Exception as error:
-            # Whether errors near the largest number overflow is up to the last digits of a linear algebra library.
-            # A search that could not solve its training problems may refuse such a start.
-            unsolved = max(search.result_.kkt, default=0.0) > SOLVED
-            if unsolved and "not finite at the first point" in str(error):
-                left["gradient"] = "the cross-validation error is not finite at the start"
-                return
-            raise Fault(
-                f"bare {type(error).__name__} from a start", f"start {start}: {type(error).__name__}: {error}"
-            ) from error
-    result, by_hand = probe.result_, CrossValidation(probe, drawn.X, drawn.y, drawn.fit_params)
-    by_hand.careful = True
-    if max(result.kkt, default=0.0) > SOLVED:
-        left["gradient"] = "the search says that training problems are not solved"
-        return
-    theta = np.array(result.theta)
-    tol = 2e-2 if by_hand.exact else 2e-3
-    if getattr(drawn.X, "dtype", None) == np.float32:
-        left["gradient"] = "single precision in X"
-        return
-
-    def value(at: np.ndarray) -> float:
-        return by_hand.value(_named(probe, space.params(at))) + _prior(search, at, len(drawn.y))
-
-    here = value(theta)
-    unit = max(abs(here), 1e-6 * by_hand.scale())
-    gap = abs(here - _prior(search, theta, len(drawn.y)) + probe.best_score_)
-    if gap > 10 * _tolerance(by_hand, drawn.X) * unit:
-        if doubt := _doubt(by_hand, _named(probe, space.params(theta)), here, gap):
-            left["gradient"] = doubt
-            return
-        raise Fault(
-            "wrong objective",
-            f"{-probe.best_score_:.10g} reported, {here:.10g} by refitting at the start {start}",
-        )
-    noise = (1e-6 if by_hand.exact else 1e-9) * unit / PROBE
-    width = space.upper - space.lower
-    steps = np.minimum(PROBE * np.where(_scales(space), 1.0, width), 0.2 * width)
-    slopes = np.array([_central(value, theta, i, steps[i]) for i in range(space.size)])
-    norm = float(np.linalg.norm(slopes))
-    if by_hand.unsure or norm < 10 * noise:
-        left["gradient"] = by_hand.unsure or "a slope below the noise of differences"
-        return
-    require(result.gradient_norm is not None, "wrong gradient", "the result has no gradient_norm")
-    if abs(result.gradient_norm - norm) <= tol * norm + noise:
-        return
-    # It disagrees. Are the differences sure of themselves?
-    if by_hand.residual(_named(probe, space.params(theta))) > 1e-6:
-        left["gradient"] = "the plain estimator does not converge"
-        return
-    for i in np.flatnonzero(steps).tolist():
-        move = steps[i] * (np.arange(space.size) == i)
-        one_sided = abs(value(theta + move) - 2 * here + value(theta - move)) / steps[i]
-        finer = abs(_central(value, theta, i, 0.3 * steps[i]) - slopes[i])
-        floor = noise * PROBE / steps[i]
-        kinked = one_sided > 0.2 * abs(slopes[i]) + floor
-        if kinked or finer > 0.1 * tol * abs(slopes[i]) + floor:
-            left["gradient"] = "a kink, or a slope below the noise of differences"
-            return
-    # Kinks within a step shift both differences alike: nearer ones must disagree as well.
-    for share in (0.1, 0.01):
-        near = [_central(value, theta, i, share * steps[i]) for i in range(space.size)]
-        if abs(result.gradient_norm - float(np.linalg.norm(near))) <= tol * norm + noise / share:
-            left["gradient"] = "a kink, or a slope below the noise of differences"
-            return
-    raise Fault(
-        "wrong gradient",
-        f"norm {result.gradient_norm} reported, {norm:.8g} by differences ({slopes}) at {start}",
-    )
-
-
-def _central(value: Any, theta: np.ndarray, i: int, step: float) -> float:
-    """The central difference along one entry; 0 without a step."""
-    if step == 0:
-        return 0.0
-    move = np.zeros(len(theta))
-    move[i] = step
-    return (value(theta + move) - value(theta - move)) / (2 * step)
-
-
-def _scales(space: Any) -> np.ndarray:
-    return np.concatenate([np.full(b.size, b.scale == "log") for b in space.blocks])
-
-
-def _named(search: Any, values: Mapping[str, Any]) -> dict[str, Any]:
-    """Values under the names that ``set_params`` takes."""
-    full = {name.split("__", 1)[-1] if name not in values else name: name for name in search.best_params_}
-    out = {}
-    for name, value in values.items():
-        key = name if name in search.best_params_ else full[name]
-        if name == "class_weight":
-            value = dict(zip(search.classes_.tolist(), [1.0, *np.atleast_1d(value).tolist()], strict=True))
-        out[key] = value
-    return out
-
-
-def _prior(search: Any, theta: np.ndarray, n: int) -> float:
-    """``kappa / (2 n) ||log gamma - mean||^2`` for every block of several widths on a log scale."""
-    usual = 0.0 if search.method == "mpec" else 0.5
-    kappa, total = usual if search.shrinkage is None else float(search.shrinkage), 0.0
-    for block in search.space_.blocks:
-        if block.size > 1 and block.name.endswith("gamma") and block.scale == "log":
-            part = theta[search.space_.slices[block.name]]
-            total += 0.5 * kappa / n * float(np.sum((part - part.mean()) ** 2))
-    return total
