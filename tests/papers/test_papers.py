@@ -13,7 +13,7 @@ import pytest
 
 from foldwise.cli.others import load_registry
 
-ROOT = Path(__file__).resolve().parents[1]
+ROOT = Path(__file__).resolve().parents[2]
 
 
 @pytest.fixture(autouse=True)

@@ -833,7 +833,7 @@ def test_a_damaged_checkpoint_is_refused_in_two_lines(regression, tmp_path):
 
 @pytest.mark.slow
 def test_the_commands_of_the_readme_work_as_written(tmp_path):
-    readme = (Path(__file__).resolve().parents[1] / "README.md").read_text(encoding="utf-8")
+    readme = (Path(__file__).resolve().parents[2] / "README.md").read_text(encoding="utf-8")
     lines = re.findall(r"^    (foldwise .*)$", readme, re.MULTILINE)
     assert len(lines) >= 5
     for line in lines:
