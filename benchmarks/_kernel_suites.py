@@ -22,8 +22,8 @@ from sklearn.preprocessing import StandardScaler
 from sklearn.svm import SVC, SVR
 
 from foldwise import RBF, BilevelSearchCV, KernelSVC, KernelSVR, Lin, Log, Sum
-from foldwise.models import describe
-from foldwise.program import LOW_RANK_ROWS, build_program
+from foldwise.estimators.adapters import describe
+from foldwise.search.prepare import LOW_RANK_ROWS, build_program
 
 __all__ = ["DROP_IN", "DROP_IN_TUBE", "EXACT", "SUITES", "Settings"]
 

@@ -21,8 +21,8 @@ from sklearn.model_selection import GridSearchCV, RandomizedSearchCV, cross_val_
 
 from foldwise import BilevelSearchCV
 from foldwise.bilevel import Bilevel
-from foldwise.models import describe
-from foldwise.program import build_program
+from foldwise.estimators.adapters import describe
+from foldwise.search.prepare import build_program
 
 __all__ = [
     "cross_validation",

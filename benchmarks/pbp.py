@@ -27,9 +27,10 @@ from foldwise import BilevelSearchCV, Lin, LinearSVR, Log
 from foldwise.bilevel import Bilevel
 from foldwise.datasets import make_pca_regression
 from foldwise.losses import Squared, SquaredEpsilonInsensitive
+from foldwise.models.base import Role, Rows, make_space
+from foldwise.models.linear import LinearModel, assemble
 from foldwise.optimizers import PenalizedBilevel, Rescued, TrustRegionNewton
 from foldwise.optimizers.pbp.penalised import Penalised
-from foldwise.problems.assemble import LinearModel, Role, Rows, assemble, make_space
 from foldwise.solvers.newton import Newton
 
 HERE = Path(__file__).resolve().parent

@@ -21,7 +21,8 @@ from foldwise.losses import (
     SquaredEpsilonInsensitive,
     SquaredHinge,
 )
-from foldwise.problems.assemble import LinearModel, Role, Rows, assemble, make_space
+from foldwise.models.base import Role, Rows, make_space
+from foldwise.models.linear import LinearModel, assemble
 from foldwise.solvers.newton import Newton
 from foldwise.space import Lin, Log
 from foldwise.testing import relative_error, small_bilevel

@@ -121,9 +121,9 @@ def test_a_resumed_search_gives_the_same_bits(name, tmp_path):
 
 
 def test_a_search_that_leaves_its_landmarks_is_resumed_in_either_stage(tmp_path, monkeypatch):
-    monkeypatch.setattr("foldwise.program.LOW_RANK_ROWS", 50)
-    monkeypatch.setattr("foldwise.program.LOW_RANK_TOL", 0.9)
-    monkeypatch.setattr("foldwise.selection.LOW_RANK_BOUND", 0.0)
+    monkeypatch.setattr("foldwise.search.prepare.LOW_RANK_ROWS", 50)
+    monkeypatch.setattr("foldwise.search.prepare.LOW_RANK_TOL", 0.9)
+    monkeypatch.setattr("foldwise.search.run.LOW_RANK_BOUND", 0.0)
     X, y = cancer()
     search = BilevelSearchCV(scaled(KernelSVC(RBF())), cv=3, random_state=0, checkpoint=tmp_path / "c")
     expected = outcome(search.fit(X[:, :2], y))

@@ -35,11 +35,9 @@ LAYERS = [
     {"bilevel"},
     {"checkpoint"},
     {"optimizers"},
-    {"estimators"},
     {"models"},
-    {"stages", "bounds"},
-    {"program"},
-    {"selection", "final_fit"},
+    {"estimators"},
+    {"bounds", "final_fit"},
     {"search"},
     {"tables", "datasets", "saving", "plotting", "report", "cli", "testing"},
 ]

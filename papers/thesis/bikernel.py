@@ -24,10 +24,10 @@ from foldwise import KernelSVC, QuarticHinge
 from foldwise.bilevel import Bilevel
 from foldwise.kernels import Kernel
 from foldwise.losses import Loss, Squared
+from foldwise.models.base import Role, Rows
+from foldwise.models.kernel import KernelModel, assemble_kernel
 from foldwise.optimizers import METHODS
 from foldwise.optimizers.base import run
-from foldwise.problems.assemble import Role, Rows
-from foldwise.problems.assemble_kernel import KernelModel, assemble_kernel
 from foldwise.result import Result
 from foldwise.solvers.representer import RepresenterNewton
 from foldwise.space import Dimension, Space

@@ -10,11 +10,11 @@ import numpy as np
 import scipy.sparse as sp
 
 from foldwise.design import is_wide
-from foldwise.models import Tunable
-from foldwise.models.kernel import as_often, kernel_dimension, slot_sizes
-from foldwise.models.linear import default_dimension
-from foldwise.problems.assemble import Rows
-from foldwise.problems.assemble_kernel import KernelModel
+from foldwise.estimators.adapters import Tunable
+from foldwise.estimators.adapters.kernel import as_often, kernel_dimension, slot_sizes
+from foldwise.estimators.adapters.linear import default_dimension
+from foldwise.models.base import Rows
+from foldwise.models.kernel import KernelModel
 from foldwise.problems.parameters import BOX
 from foldwise.space import PER, Dimension, as_dimension
 from foldwise.splits import Splits

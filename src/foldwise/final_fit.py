@@ -19,8 +19,8 @@ from sklearn.linear_model import LogisticRegression, Ridge
 from sklearn.svm import SVC, SVR, LinearSVC, LinearSVR
 from sklearn.utils import _safe_indexing
 
+from foldwise.estimators.adapters.balance import balances
 from foldwise.kernels import squared_distances
-from foldwise.models.balance import balances
 
 __all__ = ["LINEAR", "MACHINES", "shortfall"]
 

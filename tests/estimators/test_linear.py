@@ -27,8 +27,8 @@ from foldwise import (
     Squared,
     SquaredEpsilonInsensitive,
 )
+from foldwise.estimators.adapters.balance import balances
 from foldwise.losses import Absolute, get_loss
-from foldwise.models.balance import balances
 
 
 @parametrize_with_checks(

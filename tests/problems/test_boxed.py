@@ -17,7 +17,8 @@ from foldwise.losses import (
     SquaredEpsilonInsensitive,
     SquaredHinge,
 )
-from foldwise.problems.assemble import LinearModel, Role, Rows, assemble, make_space
+from foldwise.models.base import Role, Rows, make_space
+from foldwise.models.linear import LinearModel, assemble
 from foldwise.problems.boxed import BoxedProblem
 from foldwise.solvers.projected import ProjectedNewton, _within
 from foldwise.space import Lin, Log

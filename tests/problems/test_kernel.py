@@ -21,8 +21,9 @@ from foldwise.losses import (
     SquaredEpsilonInsensitive,
     SquaredHinge,
 )
-from foldwise.problems.assemble import LinearModel, Role, Rows, assemble, make_space
-from foldwise.problems.assemble_kernel import KernelModel, assemble_kernel
+from foldwise.models.base import Role, Rows, make_space
+from foldwise.models.kernel import KernelModel, assemble_kernel
+from foldwise.models.linear import LinearModel, assemble
 from foldwise.problems.gram import ActiveSystem
 from foldwise.solvers.newton import Newton
 from foldwise.solvers.representer import RepresenterNewton

@@ -8,7 +8,8 @@ from sklearn.svm import SVC, SVR
 
 from foldwise.bilevel import Bilevel
 from foldwise.losses import Absolute, EpsilonInsensitive, Hinge, Squared
-from foldwise.problems.assemble import LinearModel, Role, Rows, assemble, make_space
+from foldwise.models.base import Role, Rows, make_space
+from foldwise.models.linear import LinearModel, assemble
 from foldwise.solvers.qp import ExactQP
 from foldwise.space import Lin, Log, Space
 

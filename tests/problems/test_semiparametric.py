@@ -9,8 +9,8 @@ from sklearn.preprocessing import PolynomialFeatures, SplineTransformer
 from foldwise.bilevel import Bilevel
 from foldwise.kernels import RBF, Polynomial, Sum
 from foldwise.losses import Absolute, EpsilonInsensitive, Hinge, Squared
-from foldwise.problems.assemble import Role, Rows, make_space
-from foldwise.problems.assemble_kernel import SemiparametricModel, assemble_kernel
+from foldwise.models.base import Role, Rows, make_space
+from foldwise.models.kernel import SemiparametricModel, assemble_kernel
 from foldwise.problems.dual import decision_limits, interval_ends
 from foldwise.problems.semiparametric import BorderedSystem, centre, spans
 from foldwise.solvers.active_set import finish

@@ -16,7 +16,7 @@ from sklearn.svm import LinearSVC as SkLinearSVC
 from sklearn.utils.class_weight import compute_sample_weight
 
 from foldwise import BilevelSearchCV, KernelSVC, LinearSVC, LinearSVR, Log
-from foldwise.models.balance import balances
+from foldwise.estimators.adapters.balance import balances
 
 ONE = {"C": Log(0.5, 2.0)}
 
@@ -134,9 +134,9 @@ def test_tuned_class_weights_do_not_weigh_the_criterion(machine):
 
 @pytest.mark.parametrize("machine", [LinearSVC(), LinearSVC("hinge"), KernelSVC(), SVC(gamma=0.2)])
 def test_its_gradient_against_differences(machine):
-    from foldwise.models import describe
-    from foldwise.problems.assemble import Rows
-    from foldwise.program import build_program
+    from foldwise.estimators.adapters import describe
+    from foldwise.models.base import Rows
+    from foldwise.search.prepare import build_program
 
     X, y, weight = rows()
     classes, codes = np.unique(y, return_inverse=True)

@@ -20,7 +20,7 @@ from sklearn.svm import SVC, SVR
 from sklearn.svm import LinearSVR as SkLinearSVR
 
 from foldwise import BilevelSearchCV, SemiparametricSVR
-from foldwise.models import describe, kernel, linear
+from foldwise.estimators.adapters import describe, kernel, linear
 from foldwise.testing.refits import criterion_values
 
 MACHINES = [*linear.BUILDERS, *kernel.BUILDERS]

@@ -23,8 +23,8 @@ from foldwise import (
     Log,
     SemiparametricSVR,
 )
+from foldwise.estimators.adapters import describe, kernel, linear
 from foldwise.losses import CRITERIA, LOSSES, get_loss
-from foldwise.models import describe, kernel, linear
 from foldwise.optimizers import METHODS
 from foldwise.result import Status
 

@@ -12,9 +12,9 @@ from sklearn.preprocessing import MinMaxScaler
 from sklearn.svm import SVC, SVR
 
 from foldwise import RBF, BilevelSearchCV, Huber, KernelSVC, KernelSVR, Lin, LinearSVC, LinearSVR, Log
-from foldwise.models import describe
-from foldwise.problems.assemble import Rows
-from foldwise.program import build_program
+from foldwise.estimators.adapters import describe
+from foldwise.models.base import Rows
+from foldwise.search.prepare import build_program
 from foldwise.solvers.libsvm import LibSvm
 
 

@@ -35,8 +35,8 @@ from foldwise import (
     Squared,
     Sum,
 )
-from foldwise.models import describe
-from foldwise.models.balance import balances
+from foldwise.estimators.adapters import describe
+from foldwise.estimators.adapters.balance import balances
 from foldwise.testing import check_hypergradient
 
 
@@ -430,8 +430,8 @@ def test_same_input_same_bits(estimator):
 def test_gradients_at_the_programs_of_a_search():
     """The program that a search builds, with a pipeline's own columns in every fold."""
     from foldwise.estimators.encoding import encode_classes
-    from foldwise.problems.assemble import Rows
-    from foldwise.program import build_program
+    from foldwise.models.base import Rows
+    from foldwise.search.prepare import build_program
 
     X, y = classification()
     for estimator in (KernelSVC(RBF(ard=True)), SVC(), KernelSVC(SUM)):

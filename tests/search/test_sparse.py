@@ -17,7 +17,8 @@ import foldwise.problems.rowspace as rowspace_module
 from foldwise import BilevelSearchCV, LinearSVC, LinearSVR
 from foldwise.bilevel import Bilevel
 from foldwise.losses import Logistic, Squared, SquaredEpsilonInsensitive, SquaredHinge
-from foldwise.problems.assemble import LinearModel, Role, Rows, assemble, make_space
+from foldwise.models.base import Role, Rows, make_space
+from foldwise.models.linear import LinearModel, assemble
 from foldwise.problems.curvature import GramFree, PieceGram
 from foldwise.solvers.liblinear import first_guess
 from foldwise.solvers.newton import Newton

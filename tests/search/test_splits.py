@@ -24,8 +24,9 @@ from sklearn.utils.class_weight import compute_class_weight
 from foldwise import RBF, BilevelSearchCV, KernelSVC, KernelSVR, LinearSVC, LinearSVR, SemiparametricSVR
 from foldwise.criteria import get_criterion
 from foldwise.losses import SquaredHinge
+from foldwise.models.base import Role, Rows, make_space
+from foldwise.models.linear import LinearModel, assemble
 from foldwise.optimizers import Minimizer
-from foldwise.problems.assemble import LinearModel, Role, Rows, assemble, make_space
 from foldwise.problems.folds import Folds
 from foldwise.result import Status
 from foldwise.space import Log

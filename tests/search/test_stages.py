@@ -12,7 +12,7 @@ from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 from sklearn.svm import SVC, SVR
 
-import foldwise.stages as stages
+import foldwise.search.plan as stages
 from foldwise import (
     RBF,
     BilevelSearchCV,
@@ -25,12 +25,12 @@ from foldwise import (
     Sum,
 )
 from foldwise.deadline import look_at_clock
+from foldwise.models.base import Rows
 from foldwise.optimizers import LBfgsB, Rescued, TrustRegionNewton
-from foldwise.problems.assemble import Rows
 from foldwise.result import Status
+from foldwise.search.plan import choose_sample
 from foldwise.solvers.libsvm import LibSvm
 from foldwise.solvers.representer import RepresenterNewton
-from foldwise.stages import choose_sample
 
 
 def rings(n=440, seed=0):

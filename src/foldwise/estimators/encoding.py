@@ -11,7 +11,7 @@ from sklearn.utils.multiclass import check_classification_targets, type_of_targe
 from sklearn.utils.validation import _check_sample_weight, column_or_1d
 
 from foldwise.arguments import CLASS_WEIGHT, check_value
-from foldwise.problems.assemble import Rows
+from foldwise.models.base import Rows
 
 try:  # scikit-learn 1.9 brought callbacks
     from sklearn.callback import CallbackSupportMixin, with_callbacks

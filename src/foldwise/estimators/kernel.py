@@ -31,8 +31,8 @@ from foldwise.estimators.encoding import (
 )
 from foldwise.kernels import RBF, Kernel, Linear, Polynomial, Precomputed
 from foldwise.losses import Loss, get_loss
-from foldwise.problems.assemble import Role, Rows
-from foldwise.problems.assemble_kernel import KernelModel, assemble_kernel, dense_rows
+from foldwise.models.base import Role, Rows
+from foldwise.models.kernel import KernelModel, assemble_kernel, dense_rows
 from foldwise.problems.gram import choose_landmarks
 from foldwise.solvers.libsvm import LibSvm
 from foldwise.solvers.representer import RepresenterNewton

@@ -33,7 +33,8 @@ from foldwise.estimators.encoding import (
     with_callbacks,
 )
 from foldwise.losses import Loss, get_loss
-from foldwise.problems.assemble import LinearModel, Role, Rows, assemble
+from foldwise.models.base import Role, Rows
+from foldwise.models.linear import LinearModel, assemble
 from foldwise.problems.boxed import BoxedProblem
 from foldwise.problems.polyhedral import PolyhedralProblem
 from foldwise.solvers.fista import Fista

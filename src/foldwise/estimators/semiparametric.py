@@ -24,8 +24,8 @@ from foldwise.estimators.encoding import (
 from foldwise.estimators.kernel import KERNEL, KernelByName, as_kernel, kernel_roles
 from foldwise.kernels import Kernel, Precomputed
 from foldwise.losses import EpsilonInsensitive
-from foldwise.problems.assemble import Role
-from foldwise.problems.assemble_kernel import SemiparametricModel, dense_rows
+from foldwise.models.base import Role
+from foldwise.models.kernel import SemiparametricModel, dense_rows
 from foldwise.result import Status
 from foldwise.solvers.bordered import finish_with_columns, nearby
 from foldwise.solvers.semiparametric import SOLVERS, columns_of, solve

@@ -1,286 +1,305 @@
-"""Kernel machines that can be tuned: ours, and scikit-learn's SVC, SVR and KernelRidge."""
+"""From arrays and a description of a kernel model to its training problems."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from numbers import Real
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from itertools import combinations
 from typing import Any
 
 import numpy as np
-import scipy.sparse as sp
-from sklearn.kernel_ridge import KernelRidge
-from sklearn.svm import SVC, SVR
 
-from foldwise.criteria import own_criterion
-from foldwise.estimators import KernelSVC, KernelSVR, SemiparametricSVR
-from foldwise.estimators.encoding import encode_class_weight
-from foldwise.estimators.kernel import as_kernel
-from foldwise.kernels import RBF, Kernel, Linear, Polynomial, Precomputed, Sum
-from foldwise.losses import EpsilonInsensitive, Hinge, Squared, typical_curvature
-from foldwise.models.balance import balances
-from foldwise.models.tunable import Tunable
-from foldwise.problems.assemble import Role
-from foldwise.problems.assemble_kernel import KernelModel, kernel_slots
-from foldwise.space import Dimension, Lin, Log
+from foldwise.basis import as_basis, columns, framed, independent, with_constant
+from foldwise.kernels import Kernel
+from foldwise.losses import Loss
+from foldwise.models.base import Role, Rows
+from foldwise.models.binding import build_parameters, criterion_weights, make_cells, weights_by_label
+from foldwise.problems.dual import DualProblem, Original
+from foldwise.problems.folds import Folds
+from foldwise.problems.gram import DenseGram, LandmarkGram
+from foldwise.problems.kernel import KernelProblem
+from foldwise.problems.semiparametric import SemiparametricProblem
+from foldwise.space import Dimension, Space
 
-__all__ = ["BUILDERS", "as_often", "kernel_dimension", "kernel_start"]
-
-
-def kernel_dimension(name: str, model: KernelModel, X: np.ndarray, spread: float, grouped: bool) -> Dimension:
-    """Bounds from the data for a hyper-parameter of a kernel machine that has none."""
-    role = model.roles[name]
-    per = "group" if grouped and "group" in role.per else None
-    if name == "class_weight":
-        return Log(0.05, 20.0, per="class")
-    if role.kind == "epsilon":
-        return Lin(0.0, spread, per=per)
-    if role.kind == "log_c":
-        size = _diagonal(model.kernel, X) / _unit(model, spread)
-        low, high = 1e-2 / size, 1e4 / size
-        return Log(low, high, per=per) if role.sign > 0 else Log(0.5 / high, 0.5 / low, per=per)
-    return Log(*model.kernel.bounds(X)[model.slot_names[name]])
+__all__ = [
+    "KernelModel",
+    "MemoryLimitError",
+    "SemiparametricModel",
+    "assemble_kernel",
+    "dense_rows",
+    "kernel_slots",
+    "one_vs_one",
+]
 
 
-def as_often(X: np.ndarray, weight: np.ndarray | None, model: KernelModel) -> np.ndarray:
-    """The rows as often as they weigh, so that bounds and starts do not depend on which way that is said.
+class MemoryLimitError(ValueError):
+    """Kernel matrices would take more memory than they may."""
 
-    Whole weights are taken as they are, others in tenths of their mean; of many rows a part stands for all.
+
+@dataclass(frozen=True)
+class KernelModel:
+    """A kernel model as an optimisation problem.
+
+    Parameters
+    ----------
+    loss : Loss
+        Smooth losses are solved in representer form; Hinge and EpsilonInsensitive exactly, through their dual.
+    kernel : Kernel
+    roles, values, fit_intercept, class_weight, class_weight_rule, balances, criterion_weight
+        As in :class:`foldwise.models.linear.LinearModel`.
+    slot_names : mapping from hyper-parameter name to the kernel's own name for it
+    multiclass : {"ovr", "ovo"}
+    memory_limit : float
+        Bytes that kernel matrices may take.
+    precision : {"double", "single"}
+        How distances and kernel matrices are kept.
+    adjustable : sequence of str
+        Which of the two are parameters of the user's estimator: what a refusal may advise.
+    by_fold : mapping from hyper-parameter name to callable(X) -> float
+        Values that follow from a fold's training rows, unless they are tuned.
+    machine : SVC or SVR, optional
+        scikit-learn's machine, where it is one; its intercept is then LIBSVM's also where that is not unique.
     """
-    if weight is None or len(weight) != len(X) or model.kernel.precomputed:
-        return X
-    step = max(1, len(X) // 2_000)
-    X, weight = X[::step], weight[::step]
-    whole = np.all(weight == np.rint(weight)) and weight.sum() <= 20 * len(weight)
-    times = weight if whole else np.rint(10.0 * weight / max(weight.mean(), np.finfo(float).tiny))
-    return np.repeat(X, times.astype(int), axis=0) if np.any(times > 0) else X
+
+    loss: Loss
+    kernel: Kernel
+    roles: Mapping[str, Role]
+    values: Mapping[str, Any]
+    slot_names: Mapping[str, str]
+    fit_intercept: bool = True
+    class_weight: Any = None
+    class_weight_rule: str = "row"
+    multiclass: str = "ovr"
+    balances: str = "weights"
+    criterion_weight: Any = "auto"
+    memory_limit: float = 8e9
+    precision: str = "double"
+    adjustable: tuple[str, ...] = ()
+    by_fold: Mapping[str, Callable[[Any], float]] = field(default_factory=dict)
+    machine: Any = None
+
+    def shares(self, tuned: Collection[str]) -> bool:
+        """Whether all folds have the same kernel where these hyper-parameters are tuned."""
+        return set(self.by_fold) <= set(tuned)
+
+    def fitted(self, X: Any) -> KernelModel:
+        """With the values that follow from these training rows."""
+        if not self.by_fold:
+            return self
+        return replace(self, values={**self.values, **{name: f(X) for name, f in self.by_fold.items()}})
+
+    def is_width(self, name: str) -> bool:
+        """Whether a hyper-parameter makes the kernel narrower as it grows."""
+        return name in self.slot_names and self.kernel.kinds()[self.slot_names[name]] == "width"
 
 
-def _diagonal(kernel: Kernel, X: np.ndarray) -> float:
-    """Typical ``k(x, x)``."""
-    if isinstance(kernel, Precomputed):
-        return max(float(np.mean(np.diagonal(X))), 1e-12)
-    if isinstance(kernel, Sum):
-        return 1.0
-    sample = X[:: max(1, len(X) // 100)]
-    return max(float(np.mean(kernel.with_parameters(kernel.typical(X)).diagonal(sample))), 1e-12)
+@dataclass(frozen=True)
+class SemiparametricModel(KernelModel):
+    """A kernel model with columns that are not penalised in place of the intercept.
 
-
-def _unit(model: KernelModel, spread: float) -> float:
-    """What ``C`` is measured in.
-
-    A loss that grows like the distance bounds coefficients by ``C``, which are in units of the target. One that does so
-    beyond some distance, such as Huber's, is steeper by the share of the spread that this is.
+    Parameters
+    ----------
+    basis : what :func:`foldwise.basis.as_basis` takes
+        A transformer is fitted to the training rows of every split. The columns of an array are in ``Rows.basis``.
+    names : sequence of str, optional
+        Names of the columns of X, where the basis is given a data frame.
     """
-    if model.loss.task != "regression":
-        return 1.0
-    if model.loss.polyhedral:
-        return spread
-    return max(1.0, 1.0 / typical_curvature(model.loss, spread))
+
+    basis: Any = None
+    names: Any = None
+
+    def with_basis(self, rows: Rows) -> Rows:
+        """The rows with the columns of a basis that is an array."""
+        basis, n = as_basis(self.basis), rows.Y.shape[1]
+        if not isinstance(basis, np.ndarray):
+            return rows
+        if len(basis) != n:
+            raise ValueError(f"the array in basis has {len(basis)} rows and X has {n}; they must be equal")
+        return replace(rows, basis=basis)
+
+    def psi(self, X: np.ndarray, rows: Rows, train: np.ndarray, others: np.ndarray) -> np.ndarray:
+        """The basis, fitted to the training rows, on these and the other rows; zero elsewhere. Shape (n, K)."""
+        basis = as_basis(self.basis)
+        out = rows.basis
+        if not isinstance(basis, np.ndarray):
+            basis.fit(framed(X[train], self.names))
+            used = np.concatenate([train, others])
+            found = columns(basis, framed(X[used], self.names))
+            out = np.zeros((len(X), found.shape[1]))
+            out[used] = found
+        assert out is not None
+        if self.fit_intercept and with_constant(out, train):
+            out = np.column_stack([out, np.ones(len(out))])
+        return out
 
 
-TUBE = 0.1
-"""Half width of the tube from which a search starts, in units of the target's spread."""
-VALLEYS = ((10.0, 0.25, 1.0), (100.0, 0.06, 1.0))
-"""Further points to look at first: factors of C, of widths (of a kernel) and of the tube."""
-MORE_VALLEYS = (
-    (10.0, 0.25, 1.0),
-    (100.0, 0.06, 1.0),
-    (10.0, 1.0, 3.0),
-    (1.0, 0.25, 3.0),
-    (100.0, 0.25, 0.2),
-    (1000.0, 0.06, 1.0),
-    (3.0, 3.0, 1.0),
-)
-"""The same for exact machines with a tube, whose error has many local minima."""
+def kernel_slots(model: KernelModel, d: int) -> dict[str, slice]:
+    """Where each hyper-parameter's values stand among the kernel's parameters."""
+    where = _own_slots(model.kernel, d)
+    return {name: where[own] for name, own in model.slot_names.items()}
 
 
-def kernel_start(
-    model: KernelModel, X: np.ndarray, tuned: Mapping[str, Dimension], spread: float
-) -> tuple[dict[str, float], list[dict[str, float]]]:
-    """Starting values of the tuned hyper-parameters, and a few more points to look at first.
+def one_vs_one(rows: Rows) -> tuple[np.ndarray, np.ndarray]:
+    """Targets in {-1, +1} of every pair of classes, and which rows belong to the pair."""
+    assert rows.label is not None
+    pairs = list(combinations(range(len(rows.class_labels)), 2))
+    Y = np.stack([np.where(rows.label == first, 1.0, -1.0) for first, _ in pairs])
+    present = np.stack([(rows.label == first) | (rows.label == second) for first, second in pairs])
+    return Y, present
 
-    All lie within the bounds.
+
+def assemble_kernel(
+    model: KernelModel,
+    X: Any,
+    rows: Rows,
+    splits: Sequence[tuple[np.ndarray, np.ndarray]],
+    space: Space,
+    *,
+    dimensions: Mapping[str, Dimension] | None = None,
+    n_total: int | None = None,
+    landmarks: np.ndarray | None = None,
+    like: KernelProblem | None = None,
+    n_alike: int = 1,
+) -> KernelProblem:
+    """The training problems of all splits (times classes or pairs of classes) on one kernel matrix.
+
+    With ``landmarks`` (row numbers) the kernel is seen through these rows: see :class:`LandmarkGram`. ``like`` is a
+    problem on the same rows, whose distances are shared when it stores them in the same order. ``n_alike`` problems are
+    to share the distances of this one; rows are then stored in an order that does not depend on the splits.
     """
-    values: dict[str, float] = {}
-    typical = model.kernel.typical(X)
-    strength = _unit(model, spread) / _diagonal(model.kernel, X)
-    for name in tuned:
-        role = model.roles[name]
-        if role.kind == "log_kernel":
-            values[name] = typical[model.slot_names[name]]
-        elif role.kind == "log_c" and name != "class_weight":
-            values[name] = strength if role.sign > 0 else 0.5 / strength
-        elif role.kind == "epsilon":
-            values[name] = TUBE * spread
-    exact = model.loss.polyhedral and model.loss.task == "regression"
-    tubes = [n for n in values if model.roles[n].kind == "epsilon"]
-    c_names = [n for n in values if model.roles[n].kind == "log_c"]
-    widths = [n for n in values if model.is_width(n)]
-    first, points = _within(values, tuned), []
-    for more, wider, tube in MORE_VALLEYS if exact else VALLEYS:
-        point = dict(values)
-        for name in c_names:
-            point[name] *= more ** model.roles[name].sign
-        for name in widths:
-            point[name] *= wider
-        for name in tubes:
-            point[name] *= tube
-        point = _within(point, tuned)
-        if point != first and point not in points:
-            points.append(point)
-    return first, points
-
-
-def _within(values: dict[str, float], dimensions: Mapping[str, Dimension]) -> dict[str, float]:
-    """The values, moved into the bounds; where an entry's bounds differ, into those of the first."""
-    out = {}
-    for name, value in values.items():
-        low, high = (
-            np.ravel(np.asarray(b, float))[0] for b in (dimensions[name].lower, dimensions[name].upper)
-        )
-        out[name] = float(np.clip(value, low, high))
-    return out
-
-
-def _is_linear(kernel: Kernel) -> bool:
-    """Whether decisions are linear in the features; a precomputed kernel is taken to be curved."""
-    if isinstance(kernel, Sum):
-        return all(_is_linear(part) for part in kernel.kernels)
-    return isinstance(kernel, Linear) or (isinstance(kernel, Polynomial) and kernel.degree == 1)
-
-
-def _ours(task: str) -> Callable[[Any, str, Any], Tunable]:
-    def build(last, prefix, steps) -> Tunable:
-        kernel = as_kernel(last.kernel)
-        loss = last._loss()
-        own = tuple(f"kernel__{name}" for name in kernel.names())
-        names = ("C", *(("epsilon",) if "epsilon" in loss.tunable else ()), *own)
-        default = names if "kernel__weights" not in own else tuple(n for n in names if n != "C")
-        if task == "classification":
-            names = (*names, "class_weight")
-        criterion, power = own_criterion(loss, curved=not _is_linear(kernel)), {"C": -1.0}
-        return Tunable(
-            last,
-            prefix,
-            steps,
-            task,
-            last._model,
-            names,
-            default,
-            power,
-            kernel=kernel,
-            own_criterion=criterion,
-        )
-
-    return build
-
-
-def scale_width(X: Any) -> float:
-    """scikit-learn's ``gamma="scale"`` for these training rows: ``1 / (d var X)``, or 1 where ``X`` is constant."""
-    if sp.issparse(X):
-        variance = float(X.multiply(X).mean() - X.mean() ** 2)
+    dimensions = {} if dimensions is None else dimensions
+    n, d = X.shape
+    if landmarks is None:
+        _check_memory(model, n, n_alike)
+    given, X = X, dense_rows(X, model.memory_limit)
+    cells = make_cells(model, rows, dimensions, n)
+    folds = Folds.build(n, splits, cells.row, blocks=n_alike == 1) if splits else Folds.whole(n, cells.row)
+    order = folds.order
+    stored = rows.take(order)
+    Y, present = stored.Y, None
+    if model.multiclass == "ovo" and len(Y) > 1:
+        Y, present = one_vs_one(stored)
+    slots = kernel_slots(model, d)
+    K, T = len(Y), folds.n_splits
+    parameters = build_parameters(model, stored, folds, cells, dimensions, space, (K, T, 0, slots))
+    gram: Any
+    if like is not None and np.array_equal(like.folds.order, order):
+        gram = like._gram.twin()
     else:
-        variance = float(np.asarray(X, float).var())
-    return 1.0 / (X.shape[1] * variance) if variance != 0 else 1.0
+        part = model.kernel.reordered(X, order)
+        gram = (
+            DenseGram(_pairs(model, part)) if landmarks is None else landmark_gram(model, X, part, landmarks)
+        )
+    if isinstance(model, SemiparametricModel):
+        own = []
+        for train, validation in splits:
+            Psi = model.psi(X, rows, train, validation)
+            weight = None if rows.weight is None else rows.weight[train]
+            own.append((Psi @ independent(Psi[train], weight))[order])
+        return SemiparametricProblem(gram, Y, folds, model.loss, parameters, own, stored.weight, n_total)
+    counts = criterion_weights(model, stored, folds, dimensions)
+    parts = (
+        gram,
+        Y,
+        folds,
+        model.loss,
+        parameters,
+        model.fit_intercept,
+        stored.weight,
+        n_total,
+        present,
+        counts,
+    )
+    if not model.loss.polyhedral:
+        return KernelProblem(*parts)
+    original = None if model.machine is None else _original(model, given, rows, folds, splits)
+    return DualProblem(*parts, original=original)
 
 
-def _sk_gamma(last, d: int) -> float:
-    """The ``gamma`` of scikit-learn's machine on ``d`` columns; 1 where it is "scale", of which each fold has its own.
+def _original(model: KernelModel, X: Any, rows: Rows, folds: Folds, splits) -> Original:
+    """The training sets as scikit-learn's machine gets them; ``rows`` in the user's order."""
+    trains = [np.asarray(train) for train, _ in splits]
+    place = np.argsort(folds.order)
+    if rows.label is None:
+        return Original(model.machine, model.by_fold, X, rows.Y[0], trains, rows.weight, None, [], place)
+    class_weight = None
+    if model.class_weight is not None:
+        class_weight = weights_by_label(model.class_weight, model, rows.take(folds.order), folds)
+    pairs = list(combinations(range(len(rows.class_labels)), 2))
+    return Original(
+        model.machine, model.by_fold, X, rows.label, trains, rows.weight, class_weight, pairs, place
+    )
 
-    What scikit-learn would refuse is not looked at: it does so in the rehearsal, unless ``gamma`` is tuned.
-    """
-    if isinstance(last.gamma, Real):
-        return float(last.gamma)
-    return 1.0 if isinstance(last.gamma, str) and last.gamma != "auto" else 1.0 / d
+
+def landmark_gram(model: KernelModel, X: np.ndarray, rows: np.ndarray, landmarks: np.ndarray) -> LandmarkGram:
+    """The kernel of ``rows`` through the landmarks, which number rows of ``X``."""
+    U = X[landmarks]
+    slots = _own_slots(model.kernel, X.shape[1])
+
+    def diagonal(log_p: np.ndarray) -> np.ndarray:
+        values = {name: np.exp(log_p[part]) for name, part in slots.items()}
+        values = {name: array if array.size > 1 else float(array[0]) for name, array in values.items()}
+        return model.kernel.with_parameters(values).diagonal(rows)
+
+    return LandmarkGram(model.kernel.pairs(rows, U), model.kernel.pairs(U), diagonal)
 
 
-def _sk_kernel(last, gamma: float = 1.0) -> Kernel:
-    """Our kernel for scikit-learn's names."""
-    if callable(last.kernel):
+def dense_rows(X: Any, memory_limit: float = np.inf) -> np.ndarray:
+    """The rows of X as an array of floats; sparse ones that would not fit the limit (bytes) are refused."""
+    if not hasattr(X, "toarray"):
+        return np.asarray(X, float)
+    needed = 8.0 * X.shape[0] * X.shape[1]
+    if needed > memory_limit:
         raise ValueError(
-            f"{type(last).__name__} with a callable as kernel cannot be tuned; use 'rbf', 'linear', 'poly', "
-            "'precomputed' with its matrix, or foldwise.KernelSVC or KernelSVR with a Kernel of your own"
+            f"a kernel machine makes sparse rows dense, which takes {needed / 1e9:.1f} GB for {X.shape[0]} rows of "
+            f"{X.shape[1]} features, above the limit of {memory_limit / 1e9:.1f} GB; reduce the features "
+            "(TruncatedSVD in a pipeline), or use a linear machine, which keeps them sparse"
         )
-    if last.kernel == "rbf":
-        return RBF(gamma)
-    if last.kernel == "linear":
-        return Linear()
-    if last.kernel in ("poly", "polynomial"):
-        whole = isinstance(last.degree, Real) and float(last.degree).is_integer()
-        return Polynomial(int(last.degree) if whole else last.degree, gamma, last.coef0)
-    if last.kernel == "precomputed":
-        return Precomputed()
-    raise ValueError(
-        f"{type(last).__name__}(kernel={last.kernel!r}) cannot be tuned; use kernel 'rbf', 'linear', 'poly' or "
-        "'precomputed', or foldwise.KernelSVC or KernelSVR with a Kernel object"
-    )
+    return np.asarray(X.toarray(), float)
 
 
-def _sk_machine(
-    last, prefix, steps, task: str, loss, c_name: str, roles: dict[str, Role], values, options
-) -> Tunable:
-    kernel = _sk_kernel(last)
-    own = {name: Role("log_kernel") for name in kernel.names()}
-    # coef0 is 0 by default, off a log scale; it is tuned only when asked for.
-    default = (*roles, *(name for name in own if name != "coef0"))
+def _own_slots(kernel: Kernel, d: int) -> dict[str, slice]:
+    """Where each of the kernel's parameters stands, by its own name."""
+    where, first = {}, 0
+    for name, values in kernel.parameters(d).items():
+        where[name] = slice(first, first + values.size)
+        first += values.size
+    return where
 
-    scaled = "gamma" in own and isinstance(last.gamma, str) and last.gamma == "scale"
 
-    def build(classes, d):
-        weights = encode_class_weight(options.get("class_weight"), classes) if classes is not None else None
-        given = _sk_kernel(last, _sk_gamma(last, d)) if "gamma" in own else kernel
-        fixed = given.parameters(d)
-        return KernelModel(
-            loss,
-            given,
-            {**roles, **own},
-            {**values, **fixed},
-            {name: name for name in own},
-            options["intercept"],
-            weights,
-            multiclass="ovo",
-            balances=balances(last),
-            by_fold={"gamma": scale_width} if scaled else {},
-            machine=last if isinstance(last, (SVC, SVR)) else None,
+def _pairs(model: KernelModel, X: np.ndarray) -> Any:
+    """Pairs of all rows in the precision that the model asks for."""
+    if model.precision == "double":
+        return model.kernel.pairs(X)
+    if model.precision != "single":
+        raise ValueError(f"precision must be 'double' or 'single'; got {model.precision!r}")
+    sizes = [values.size for values in model.kernel.parameters(X.shape[1]).values()]
+    if not hasattr(model.kernel, "single_pairs") or max(sizes, default=1) > 1:
+        raise ValueError(
+            f"precision='single' is for RBF with one width and ExpChi2; got {model.kernel}. Use precision='double'"
         )
-
-    power = {c_name: -1.0 if c_name == "C" else 1.0}
-    criterion = own_criterion(loss, curved=not _is_linear(kernel))
-    return Tunable(last, prefix, steps, task, build, (*roles, *own), default, power, own_criterion=criterion)
+    return model.kernel.single_pairs(X)
 
 
-def _svc(last, prefix, steps) -> Tunable:
-    options = {"intercept": True, "class_weight": last.class_weight}
-    roles = {"C": Role("log_c")}
-    return _sk_machine(last, prefix, steps, "classification", Hinge(), "C", roles, {"C": last.C}, options)
-
-
-def _svr(last, prefix, steps) -> Tunable:
-    roles = {"C": Role("log_c"), "epsilon": Role("epsilon")}
-    values = {"C": last.C, "epsilon": last.epsilon}
-    options = {"intercept": True}
-    return _sk_machine(last, prefix, steps, "regression", EpsilonInsensitive(), "C", roles, values, options)
-
-
-def _kernel_ridge(last, prefix, steps) -> Tunable:
-    # (K + alpha I) a = y is 1/2 |f|^2 + C sum r^2 with alpha = 1 / (2 C).
-    roles = {"alpha": Role("log_c", factor=0.5, sign=-1.0)}
-    options = {"intercept": False}
-    return _sk_machine(
-        last, prefix, steps, "regression", Squared(), "alpha", roles, {"alpha": last.alpha}, options
-    )
-
-
-BUILDERS: dict[type, Callable[[Any, str, Any], Tunable]] = {
-    KernelSVC: _ours("classification"),
-    KernelSVR: _ours("regression"),
-    SemiparametricSVR: _ours("regression"),
-    SVC: _svc,
-    SVR: _svr,
-    KernelRidge: _kernel_ridge,
-}
-
-
-def slot_sizes(model: KernelModel, d: int) -> dict[str, int]:
-    """Number of values of every kernel hyper-parameter."""
-    return {name: part.stop - part.start for name, part in kernel_slots(model, d).items()}
+def _check_memory(model: KernelModel, n: int, n_alike: int = 1) -> None:
+    # Distances, and of every problem that shares them the kernel matrix.
+    matrices = 1 + n_alike + 2 * len(getattr(model.kernel, "kernels", ()))
+    needed = (8.0 if model.precision == "double" else 4.0) * n * n * matrices
+    if needed > model.memory_limit:
+        ways = ["use fewer rows or a linear model"]
+        if not (model.loss.polyhedral or model.kernel.precomputed):
+            ways.append("set low_rank=True in the search")
+        if "memory_limit" in model.adjustable:
+            ways.append("raise memory_limit")
+        if (
+            "precision" in model.adjustable
+            and hasattr(model.kernel, "single_pairs")
+            and model.precision == "double"
+        ):
+            ways.append("set precision='single'")
+        if not model.adjustable:
+            ways.append("tune KernelSVC or KernelSVR of foldwise, whose memory_limit can be raised")
+        raise MemoryLimitError(
+            f"kernel matrices of {n} rows need {needed / 1e9:.1f} GB, above the limit of "
+            f"{model.memory_limit / 1e9:.1f} GB; {', or '.join(ways)}"
+        )

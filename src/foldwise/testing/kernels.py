@@ -12,8 +12,8 @@ from foldwise.bilevel import Bilevel
 from foldwise.estimators import KernelSVR
 from foldwise.kernels import Kernel
 from foldwise.losses import Loss
-from foldwise.problems.assemble import Role, Rows, make_space
-from foldwise.problems.assemble_kernel import KernelModel, assemble_kernel
+from foldwise.models.base import Role, Rows, make_space
+from foldwise.models.kernel import KernelModel, assemble_kernel
 from foldwise.search import BilevelSearchCV
 from foldwise.solvers.libsvm import LibSvm
 from foldwise.solvers.representer import RepresenterNewton

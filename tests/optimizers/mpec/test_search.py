@@ -451,10 +451,10 @@ def test_more_outer_variables_are_never_worse():
 
 
 def test_gradients_of_reference_weights_against_differences():
+    from foldwise.estimators.adapters import describe
     from foldwise.losses import Squared
-    from foldwise.models import describe
-    from foldwise.problems.assemble import Rows
-    from foldwise.program import build_program
+    from foldwise.models.base import Rows
+    from foldwise.search.prepare import build_program
 
     X, y = regression(d=3)
     model = LinearSVR(loss="epsilon_insensitive", epsilon=0.3, reference=np.zeros(3))

@@ -16,9 +16,9 @@ import numpy as np
 
 from foldwise.bilevel import Bilevel, Evaluation
 from foldwise.deadline import OutOfTime, until
+from foldwise.models.base import Rows
 from foldwise.optimizers.base import Minimizer, StopSearch, Trace, run
 from foldwise.optimizers.newton import TrustRegionNewton
-from foldwise.problems.assemble import Rows
 from foldwise.result import CUT_SHORT, MESSAGES, Result, Status
 from foldwise.space import Space
 from foldwise.splits import Splits

@@ -43,6 +43,7 @@ from foldwise.bilevel import Bilevel
 from foldwise.bounds import training_mass
 from foldwise.checkpoint import Checkpoint
 from foldwise.criteria import Criterion, get_criterion
+from foldwise.estimators.adapters import Tunable, describe
 from foldwise.estimators.encoding import (
     CallbackSupportMixin,
     check_target,
@@ -55,14 +56,13 @@ from foldwise.estimators.encoding import (
 from foldwise.final_fit import LINEAR, MACHINES, shortfall
 from foldwise.fit_time import fit_seconds, limited
 from foldwise.losses import Loss
-from foldwise.models import Tunable, describe
+from foldwise.models.base import Rows
+from foldwise.models.kernel import KernelModel
 from foldwise.optimizers import METHODS
 from foldwise.optimizers.base import Minimizer
-from foldwise.problems.assemble import Rows
-from foldwise.problems.assemble_kernel import KernelModel
-from foldwise.program import Program, build_program
 from foldwise.result import Result
-from foldwise.selection import Settings, choose_method, select
+from foldwise.search.prepare import Program, build_program
+from foldwise.search.run import Settings, choose_method, select
 from foldwise.splits import read_splits
 from foldwise.version import __version__
 

@@ -12,15 +12,15 @@ from joblib import Parallel, delayed
 from foldwise.bilevel import Bilevel, Evaluation
 from foldwise.checkpoint import Checkpoint
 from foldwise.design import is_wide
+from foldwise.models.kernel import KernelModel, MemoryLimitError
 from foldwise.optimizers import METHODS
 from foldwise.optimizers.base import Minimizer, plain_params, run
 from foldwise.optimizers.starts import has_boxes, several_penalties
-from foldwise.problems.assemble_kernel import KernelModel, MemoryLimitError
 from foldwise.problems.polyhedral import PolyhedralProblem
-from foldwise.program import Program
 from foldwise.result import CUT_SHORT, MESSAGES, Result, Status, merge
+from foldwise.search.plan import Halt, Prelude
+from foldwise.search.prepare import Program
 from foldwise.space import Space
-from foldwise.stages import Halt, Prelude
 
 __all__ = ["Settings", "choose_method", "select"]
 

@@ -1,103 +1,19 @@
-"""From arrays and a description of a linear model to its training problems."""
+"""Where the hyper-parameters of a model act: rows in cells, class weights, the parameter map of its problems."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
 
-from foldwise.design import Design
-from foldwise.losses import Loss
-from foldwise.penalties import Quadratic
-from foldwise.problems.boxed import BoxedProblem
+from foldwise.models.base import Rows
 from foldwise.problems.folds import Folds
-from foldwise.problems.linear import LinearProblem
 from foldwise.problems.parameters import BOX, Binding, ParameterMap
-from foldwise.problems.polyhedral import PolyhedralProblem
 from foldwise.space import Dimension, Space
 
-__all__ = ["LinearModel", "Role", "Rows", "assemble", "criterion_weights", "make_space", "weights_by_label"]
-
-
-@dataclass(frozen=True)
-class Role:
-    """What a hyper-parameter does: its kind and sign (see :class:`Binding`), a constant factor, what ``per`` allows."""
-
-    kind: str
-    factor: float = 1.0
-    per: tuple[str | None, ...] = (None,)
-    sign: float = 1.0
-
-
-@dataclass(frozen=True)
-class LinearModel:
-    """A linear model as an optimisation problem.
-
-    Parameters
-    ----------
-    loss : Loss
-    roles : mapping from hyper-parameter name to Role
-    values : mapping from hyper-parameter name to its fixed value
-    fit_intercept : bool
-    intercept_penalty : float
-        0 for a free intercept; ``1 / intercept_scaling^2`` for LIBLINEAR's penalised one.
-    class_weight : None, "balanced" or dict
-        Fixed weights of the classes; keys are class codes.
-    class_weight_rule : {"row", "positive"}
-        "row": a row weighs as its class says in every one-vs-rest problem. "positive": only in the problem of its
-        own class, as LIBLINEAR does with more than two classes.
-    balances : {"weights", "rows"}
-        What "balanced" weights make equal among the classes: their total sample weight, or their number of rows.
-    criterion_weight : "auto", "balanced", dict or None
-        Weights of the classes in the criterion, as ``class_weight`` in the loss; "auto" takes those, where fixed.
-    l1_ratio : float
-        Share of the L1 norm in the penalty.
-    reference : ndarray, shape (features,), optional
-        Weights that the proximity term pulls to.
-    """
-
-    loss: Loss
-    roles: Mapping[str, Role]
-    values: Mapping[str, Any]
-    fit_intercept: bool = True
-    intercept_penalty: float = 0.0
-    class_weight: Any = None
-    class_weight_rule: str = "row"
-    balances: str = "weights"
-    criterion_weight: Any = "auto"
-    l1_ratio: float = 0.0
-    reference: np.ndarray | None = None
-
-
-@dataclass(frozen=True, eq=False)
-class Rows:
-    """What is known about the rows beside X: targets, weights, groups of samples, classes, columns of a basis."""
-
-    Y: np.ndarray
-    weight: np.ndarray | None = None
-    group: np.ndarray | None = None
-    group_labels: Sequence[Any] = ()
-    label: np.ndarray | None = None
-    class_labels: Sequence[Any] = ()
-    basis: np.ndarray | None = None
-
-    def take(self, index: np.ndarray) -> Rows:
-        """These rows only."""
-
-        def pick(values: np.ndarray | None) -> np.ndarray | None:
-            return None if values is None else values[index]
-
-        return Rows(
-            self.Y[:, index],
-            pick(self.weight),
-            pick(self.group),
-            self.group_labels,
-            pick(self.label),
-            self.class_labels,
-            pick(self.basis),
-        )
+__all__ = ["build_parameters", "criterion_weights", "make_cells", "weights_by_label"]
 
 
 @dataclass(frozen=True, eq=False)
@@ -108,77 +24,6 @@ class _Cells:
     group: np.ndarray
     label: np.ndarray
     count: int = field(default=1)
-
-
-def make_space(
-    dimensions: Mapping[str, Dimension],
-    rows: Rows,
-    feature_names: Sequence[Any],
-    more: Mapping[str, Sequence[Any]] | None = None,
-) -> Space:
-    """The space with the sizes of these rows and features; ``more`` names entries of single hyper-parameters."""
-    labels: dict[str, Sequence[Any]] = {"feature": feature_names, **(more or {})}
-    if rows.group is not None:
-        labels["group"] = rows.group_labels
-        by_class = [name for name, dim in dimensions.items() if dim.per == "class" and name != "class_weight"]
-        if by_class:
-            raise ValueError(
-                f"{by_class[0]!r} is to be tuned per class, and fit was given sample_groups: a machine takes one value "
-                "per class or one per group, not both. Use per='group', or leave sample_groups out"
-            )
-    if len(rows.Y) > 1:
-        labels["class"] = rows.class_labels
-    if "class_weight" in dimensions:
-        labels["class_weight"] = list(rows.class_labels)[1:]
-    return Space.build(dimensions, labels)
-
-
-def assemble(
-    model: LinearModel,
-    X: Any,
-    rows: Rows,
-    splits: Sequence[tuple[np.ndarray, np.ndarray]],
-    space: Space,
-    *,
-    dimensions: Mapping[str, Dimension] | None = None,
-    standardize: tuple[bool, bool] | None = None,
-    n_total: int | None = None,
-) -> LinearProblem:
-    """The training problems of all splits (times classes) on one design.
-
-    Parameters
-    ----------
-    standardize : (with_mean, with_std), optional
-        Standardise columns by each split's own training rows, as a ``StandardScaler`` in a pipeline does; this is
-        done by the penalty, not by a copy of X.
-    n_total : int, optional
-        Number of tasks over which the outer objective averages, when several problems share it.
-    """
-    dimensions = {} if dimensions is None else dimensions
-    n, d = X.shape
-    cells = make_cells(model, rows, dimensions, n)
-    folds = Folds.build(n, splits, cells.row) if splits else Folds.whole(n, cells.row)
-    order = folds.order
-    identity = bool(np.all(order[1:] > order[:-1]))
-    design = Design(X, model.fit_intercept, None if identity else order)
-    stored = rows if identity else rows.take(order)
-    K, T = len(rows.Y), folds.n_splits
-    parameters = build_parameters(model, stored, folds, cells, dimensions, space, (K, T, d, {}))
-    scale, form = _standardisation(design, folds, standardize, model.intercept_penalty > 0)
-    penalty = Quadratic(
-        np.tile(scale, (K, 1)),
-        design.n_columns,
-        None if form is None else np.tile(form, (K, 1)),
-        model.intercept_penalty,
-    )
-    counts = criterion_weights(model, stored, folds, dimensions)
-    parts = (design, stored.Y, folds, model.loss, parameters, penalty, stored.weight, counts, n_total)
-    if model.loss.polyhedral:
-        fixed = None if "reference" in dimensions else model.reference
-        return PolyhedralProblem(*parts, l1_ratio=model.l1_ratio, reference=fixed)
-    if parameters.bounded or "proximity" in model.roles:
-        return BoxedProblem(*parts, reference=model.reference)
-    return LinearProblem(*parts)
 
 
 def make_cells(model: Any, rows: Rows, dimensions: Mapping[str, Dimension], n: int) -> _Cells:
@@ -375,39 +220,3 @@ def criterion_weights(
         return rows.weight
     counts = weights_by_label(spec, model, rows, folds)[:, rows.label]
     return counts if rows.weight is None else counts * rows.weight
-
-
-def _standardisation(design: Design, folds: Folds, standardize, needs_form: bool):
-    """Penalty scales of every split and, for a penalised intercept, its linear forms."""
-    T, d = folds.n_splits, design.n_features
-    sd, mu = np.ones((T, d)), np.zeros((T, d))
-    if standardize is not None:
-        with_mean, with_std = standardize
-        X = design.array[:, :d]
-        for t in range(T):
-            part = _training_rows(X, folds, t)
-            mean = part[0]
-            if with_std:
-                spread = np.sqrt(part[1]) * design.scale
-                sd[t] = np.where(part[1] > 1e-20, spread, 1.0)
-            if with_mean:
-                mu[t] = design.shift + design.scale * mean
-    scale = (sd / design.scale) ** 2
-    if not needs_form:
-        return scale, None
-    return scale, np.column_stack([(mu - design.shift) / design.scale, np.ones(T)])
-
-
-def _training_rows(X: np.ndarray, folds: Folds, t: int) -> tuple[np.ndarray, np.ndarray]:
-    """Mean and variance of the training rows' stored columns."""
-    if folds.partition and isinstance(folds.validation[t], slice):
-        rows = folds.validation[t]
-        before, after = X[: rows.start], X[rows.stop :]
-        count = len(before) + len(after)
-        mean = (before.sum(axis=0) + after.sum(axis=0)) / count
-        square = np.einsum("ij,ij->j", before - mean, before - mean) + np.einsum(
-            "ij,ij->j", after - mean, after - mean
-        )
-        return mean, square / count
-    part = X[np.repeat(np.arange(len(X)), folds.count[t].astype(int))]
-    return part.mean(axis=0), part.var(axis=0)

@@ -17,6 +17,8 @@ from foldwise.basis import framed
 from foldwise.bilevel import Bilevel, Evaluation
 from foldwise.bounds import check_size, check_varies, dimensions_of, read_space
 from foldwise.criteria import Criterion
+from foldwise.estimators.adapters import Tunable
+from foldwise.estimators.adapters.kernel import as_often, kernel_start, slot_sizes
 from foldwise.estimators.kernel import kernel_solver
 from foldwise.estimators.linear import linear_solver
 from foldwise.losses import (
@@ -27,17 +29,16 @@ from foldwise.losses import (
     QuarticHinge,
     SmoothedEpsilonInsensitive,
 )
-from foldwise.models import Tunable
-from foldwise.models.kernel import as_often, kernel_start, slot_sizes
+from foldwise.models.base import Rows, make_space
+from foldwise.models.kernel import KernelModel, SemiparametricModel, assemble_kernel, dense_rows
+from foldwise.models.linear import assemble
 from foldwise.optimizers.base import plain_params
 from foldwise.optimizers.starts import default_starts
-from foldwise.problems.assemble import Rows, assemble, make_space
-from foldwise.problems.assemble_kernel import KernelModel, SemiparametricModel, assemble_kernel, dense_rows
 from foldwise.problems.gram import choose_landmarks
+from foldwise.search.plan import SAMPLE_FROM, Prelude, Stage, choose_sample, decisions_by_row, play
 from foldwise.solvers.bordered import ExactSemiparametric
 from foldwise.space import Dimension, Space
 from foldwise.splits import Splits
-from foldwise.stages import SAMPLE_FROM, Prelude, Stage, choose_sample, decisions_by_row, play
 
 __all__ = ["Program", "build_program"]
 
