@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -35,7 +35,7 @@ class Data:
     classes : the class labels, or None
     splits : the folds
     names : names of the columns of X, or None
-    index : numbers of the rows in the user's data
+    chosen : numbers of the rows in the user's data, of a sample; None for all of them
     """
 
     X: Any
@@ -43,11 +43,12 @@ class Data:
     classes: Array | None
     splits: Splits
     names: Sequence[str] | None = None
-    index: Array = field(default_factory=lambda: np.zeros(0, int))
+    chosen: Array | None = None
 
-    def __post_init__(self) -> None:
-        if not len(self.index):
-            object.__setattr__(self, "index", np.arange(self.rows.Y.shape[1]))
+    @property
+    def index(self) -> Array:
+        """Numbers of the rows in the user's data."""
+        return np.arange(self.rows.Y.shape[1]) if self.chosen is None else self.chosen
 
     def take(self, chosen: Array, splits: Splits) -> Data:
         """These rows only, with folds of their own."""
@@ -56,7 +57,7 @@ class Data:
             X=_safe_indexing(self.X, chosen),
             rows=self.rows.take(chosen),
             splits=splits,
-            index=self.index[chosen],
+            chosen=self.index[chosen],
         )
 
 

@@ -136,9 +136,8 @@ class SearchRun:
             lambda bilevel, name: self._kept(bilevel, name)(0),
         )
         prelude = player.play(stages)
-        if (
-            prelude.ended is not None
-        ):  # what follows a stage that was cut short is not on the way of the whole search
+        # What follows a stage that was cut short is not on the way of the whole search.
+        if prelude.ended is not None:
             self.journal = None
         return prelude
 
