@@ -1,6 +1,6 @@
 """Cross-validation by hand: the plain estimator refitted fold by fold, the criterion by its formula.
 
-Nothing here shares code with our problems and solvers.
+Nothing here shares code with our problems and solvers. A criterion of somebody else has no other formula than its own.
 """
 
 from __future__ import annotations
@@ -22,6 +22,7 @@ from sklearn.model_selection import check_cv
 from sklearn.pipeline import Pipeline
 from sklearn.utils.class_weight import compute_class_weight
 
+from foldwise.criteria import Criterion, OutOfFold, Part
 from foldwise.testing.certificates import optimality
 
 __all__ = ["CrossValidation", "criterion_values", "is_exact", "last_step"]
@@ -29,6 +30,8 @@ __all__ = ["CrossValidation", "criterion_values", "is_exact", "last_step"]
 
 def criterion_values(criterion: Any, z: np.ndarray, y: np.ndarray) -> np.ndarray:
     """The criterion of decisions ``z`` and targets ``y``, row by row, written down from docs/criteria.md.
+
+    A loss that is not in the table there is valued by its own formula, which ``check_loss`` holds against differences.
 
     >>> from foldwise.losses import Hinge
     >>> criterion_values(Hinge(), np.array([0.5]), np.array([1.0])).tolist()
@@ -46,7 +49,7 @@ def criterion_values(criterion: Any, z: np.ndarray, y: np.ndarray) -> np.ndarray
         "SmoothMisclassification": lambda: np.exp(-np.logaddexp(0, s * m)),
         "Misclassification": lambda: (np.where(z >= 0, 1, -1) != y).astype(float),
     }
-    return formulas[name]()
+    return formulas[name]() if name in formulas else criterion.value(z, y)
 
 
 class CrossValidation:
@@ -85,15 +88,20 @@ class CrossValidation:
 
     def value(self, params: Mapping[str, Any], order: np.random.Generator | None = None) -> float:
         """``H`` at these parameters: the mean over folds; ``order`` shuffles the training rows."""
-        if type(self.criterion).__name__ == "ProfiledLogistic":
-            return self._profiled(params, order)
-        return float(np.mean(self.by_fold(params, order)))
-
-    def _profiled(self, params: Mapping[str, Any], order: np.random.Generator | None) -> float:
-        """The logistic loss in the best unit of all decisions together, by a solver that knows nothing of it."""
+        if not isinstance(self.criterion, Criterion):
+            return float(np.mean(self.by_fold(params, order)))
         found = [self._machines_of(params, train, test, order) for train, test in self.splits]
-        z, y = (np.concatenate([one[k] for fold in found for one in fold]) for k in (0, 1))
-        v = np.concatenate([one[2] / one[2].sum() / len(fold) / len(found) for fold in found for one in fold])
+        parts = [
+            Part(0, task, task, None, z, y, v / v.sum() / len(fold) / len(found))
+            for task, (z, y, v, fold) in enumerate((*one, fold) for fold in found for one in fold)
+        ]
+        out = OutOfFold(parts, len(parts))
+        if type(self.criterion).__name__ == "ProfiledLogistic":
+            return self._profiled(out.z, out.y, out.v)
+        return self.criterion.value(out)
+
+    def _profiled(self, z: np.ndarray, y: np.ndarray, v: np.ndarray) -> float:
+        """The logistic loss in the best unit of all decisions together, by a solver that knows nothing of it."""
         s, unit = 1.0 / (np.count_nonzero(v) + 2.0), max(float(np.abs(z).max()), np.finfo(float).tiny)
 
         def loss(x: np.ndarray) -> float:
@@ -268,7 +276,10 @@ class CrossValidation:
         if self.classes is not None:
             return 1.0
         y = self.y.astype(float)
-        return float(np.mean(criterion_values(self.criterion, np.full(len(y), np.median(y)), y)))
+        z, v = np.full(len(y), np.median(y)), np.full(len(y), 1.0 / len(y))
+        if isinstance(self.criterion, Criterion):
+            return self.criterion.value(OutOfFold([Part(0, 0, 0, None, z, y, v)], 1))
+        return float(v @ criterion_values(self.criterion, z, y))
 
 
 SLOPES: dict[str, Callable[[np.ndarray, np.ndarray, Any], np.ndarray]] = {
