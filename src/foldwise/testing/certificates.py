@@ -151,7 +151,7 @@ def _training_loss(model: Any, group: np.ndarray) -> _TrainingLoss:
 
     A loss of somebody else has no other formula than its own: its ``grad`` or, with corners, its ``pieces``.
     """
-    spec = getattr(model, "loss", "epsilon_insensitive")
+    spec: Any = getattr(model, "loss", "epsilon_insensitive")
     name = spec if isinstance(spec, str) else _snake(type(spec).__name__)
     tube = (
         model.epsilon
@@ -181,6 +181,10 @@ def _training_loss(model: Any, group: np.ndarray) -> _TrainingLoss:
     }
     if name in smooth:
         return _TrainingLoss(smooth[name])
+    if not spec.convex:
+        raise ValueError(
+            f"{spec!r} is not convex, so conditions on its slopes prove no minimum; use a convex loss"
+        )
     if spec.polyhedral:
         return _TrainingLoss(lambda z, y, side: _steepest(spec.pieces(y), z, side), corners=True)
     return _TrainingLoss(lambda z, y, side: spec.grad(z, y))

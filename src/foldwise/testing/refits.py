@@ -6,7 +6,7 @@ Nothing here shares code with our problems and solvers. A criterion of somebody 
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from inspect import signature
 from itertools import combinations
 from typing import Any
@@ -138,12 +138,24 @@ class CrossValidation:
         finally:
             self.X = whole
 
-    def _fold(self, params, train, test, order) -> float:
+    def _fold(
+        self,
+        params: Mapping[str, Any],
+        train: np.ndarray,
+        test: np.ndarray,
+        order: np.random.Generator | None,
+    ) -> float:
         parts = self._machines_of(params, train, test, order)
         losses = [np.average(criterion_values(self.criterion, z, y), weights=v) for z, y, v in parts]
         return float(np.mean(losses))
 
-    def _machines_of(self, params, train, test, order) -> list[tuple[np.ndarray, np.ndarray, np.ndarray]]:
+    def _machines_of(
+        self,
+        params: Mapping[str, Any],
+        train: np.ndarray,
+        test: np.ndarray,
+        order: np.random.Generator | None,
+    ) -> list[tuple[np.ndarray, np.ndarray, np.ndarray]]:
         """Decisions, targets and weights of the validation rows of every machine that is fitted to a fold."""
         train = train if order is None else order.permutation(train)
         with warnings.catch_warnings(record=True) as caught:
@@ -171,7 +183,7 @@ class CrossValidation:
             weights = {label: 1 / v[self.y[train] == label].sum() for label in self.classes.tolist()}
         return np.array([weights[label] for label in self.y[test].tolist()])
 
-    def _fitted(self, params, train, test) -> tuple[Any, Any]:
+    def _fitted(self, params: Mapping[str, Any], train: np.ndarray, test: np.ndarray) -> tuple[Any, Any]:
         """The last step, fitted to the training rows, and the validation rows as it sees them."""
         last, inner, outer = self._last_step(params, train, test)
         y, given = self.y[train], self._given(train)
@@ -183,7 +195,9 @@ class CrossValidation:
         """What ``fit`` is given beside X and y."""
         return {name: value[rows] for name, value in self.fit_params.items()}
 
-    def _last_step(self, params, train, test) -> tuple[Any, Any, Any]:
+    def _last_step(
+        self, params: Mapping[str, Any], train: np.ndarray, test: np.ndarray
+    ) -> tuple[Any, Any, Any]:
         """The last step, not fitted, and the training and validation rows as it sees them."""
         whole = clone(self.estimator).set_params(**params)
         X = self.X
@@ -251,12 +265,14 @@ class CrossValidation:
     def _many(self) -> bool:
         return self.classes is not None and len(self.classes) > 2
 
-    def _decisions(self, model, outer) -> np.ndarray:
+    def _decisions(self, model: Any, outer: Any) -> np.ndarray:
         if self.classes is None:
             return np.asarray(model.predict(outer), float)
         return np.asarray(model.decision_function(outer), float)
 
-    def _machines(self, z, test):
+    def _machines(
+        self, z: np.ndarray, test: np.ndarray
+    ) -> Iterator[tuple[np.ndarray, np.ndarray, np.ndarray]]:
         """Decisions, targets in {-1, +1} (or numbers) and rows that count, of every machine."""
         everyone = np.ones(len(test), bool)
         if self.classes is None:
