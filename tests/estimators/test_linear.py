@@ -29,6 +29,7 @@ from foldwise import (
 )
 from foldwise.estimators.adapters.balance import balances
 from foldwise.losses import Absolute, get_loss
+from tests.makers import labels, lines
 
 
 @parametrize_with_checks(
@@ -44,14 +45,9 @@ def test_scikit_learns_checks(estimator, check):
 
 
 def data(n=80, d=5, seed=0):
-    rng = np.random.default_rng(seed)
-    X = rng.normal(size=(n, d)) * np.linspace(0.5, 2.0, d) + 0.3
-    y = X @ np.linspace(-1.0, 1.5, d) + 0.7 + rng.standard_t(4, size=n)
-    return X, y
-
-
-def labels(y):
-    return np.where(y > np.median(y), "yes", "no")
+    return lines(
+        n, np.linspace(-1.0, 1.5, d), seed, tails=4, spread=np.linspace(0.5, 2.0, d), shift=0.3, level=0.7
+    )
 
 
 def objective(parameters, X, target, loss, C=1.0, lam=1.0, weight=1.0):

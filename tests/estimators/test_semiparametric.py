@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import clarabel
 import numpy as np
 import pandas as pd
 import pytest
@@ -18,6 +17,7 @@ from sklearn.utils.estimator_checks import parametrize_with_checks
 
 from foldwise import RBF, KernelSVR, Precomputed, SemiparametricSVR
 from foldwise.testing import relative_error
+from tests.referees import quadratic_program
 
 ESTIMATORS = [
     SemiparametricSVR(),
@@ -60,18 +60,11 @@ def qp(K, Psi, y, c, epsilon):
     n, k = Psi.shape
     size, vectors = np.linalg.eigh(K)
     R = vectors * np.sqrt(np.maximum(size, 0.0))
-    P = sp.block_diag([sp.eye(n), sp.csc_matrix((k + n, k + n))], format="csc")
+    P = sp.block_diag([sp.eye(n), sp.csc_matrix((k + n, k + n))])
     A = np.block([[R, Psi, -np.eye(n)], [-R, -Psi, -np.eye(n)], [np.zeros((n, n + k)), -np.eye(n)]])
     b = np.concatenate([y + epsilon, epsilon - y, np.zeros(n)])
-    settings = clarabel.DefaultSettings()
-    settings.verbose = False
-    settings.tol_gap_abs = settings.tol_gap_rel = settings.tol_feas = 1e-12
-    cost = np.concatenate([np.zeros(n + k), c])
-    found = clarabel.DefaultSolver(
-        P, cost, sp.csc_matrix(A), b, [clarabel.NonnegativeConeT(3 * n)], settings
-    ).solve()
-    x = np.array(found.x)
-    return found.obj_val, R @ x[:n] + Psi @ x[n : n + k]
+    x, value = quadratic_program(P, np.concatenate([np.zeros(n + k), c]), A, b)
+    return value, R @ x[:n] + Psi @ x[n : n + k]
 
 
 BASES = {

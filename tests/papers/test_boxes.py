@@ -11,14 +11,6 @@ import pytest
 ROOT = Path(__file__).resolve().parents[2]
 
 
-@pytest.fixture(autouse=True)
-def checkout(monkeypatch):
-    """The papers are imported from the checkout, without anybody's folders."""
-    monkeypatch.syspath_prepend(str(ROOT))
-    monkeypatch.delenv("FOLDWISE_DATA", raising=False)
-    monkeypatch.delenv("FOLDWISE_RUNS", raising=False)
-
-
 # bennett2006
 
 

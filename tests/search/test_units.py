@@ -16,6 +16,7 @@ from sklearn.model_selection import KFold, cross_val_score
 from sklearn.svm import SVR
 
 from foldwise import BilevelSearchCV, KernelSVC, KernelSVR, LinearSVR, SemiparametricSVR
+from tests.makers import waves
 
 MODELS = {
     "SVR": (SVR(), ("C", "epsilon")),
@@ -34,9 +35,7 @@ FIXED_UNIT = {"KernelSVR, huber": (KernelSVR(loss="huber"), ()), "LinearSVR, hub
 
 
 def data(n=60):
-    rng = np.random.default_rng(3)
-    X = rng.normal(size=(n, 4))
-    return X, np.sin(X[:, 0]) + 0.5 * X[:, 1] + 0.3 * rng.normal(size=n)
+    return waves(n, 4, seed=3, frequency=1.0)
 
 
 def search(model, X, y):
