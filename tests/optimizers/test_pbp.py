@@ -458,9 +458,8 @@ def test_a_criterion_with_corners_is_followed():
     assert result.objective < result.objective_start
 
 
-def test_a_criterion_without_curvature_at_the_start():
+def test_a_criterion_without_curvature_at_the_start(rng):
     """No validation row is near a corner of the absolute error: its model is linear, and the first beta follows."""
-    rng = np.random.default_rng(0)
     X = rng.normal(size=(12, 3))
     y = X[:, 0] + np.where(np.arange(12) % 2, 30.0, -30.0)  # far from what a plane predicts, on either side
     search = BilevelSearchCV(Ridge(fit_intercept=False), method="pbp", criterion="absolute", cv=3)
