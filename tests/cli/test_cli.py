@@ -793,12 +793,16 @@ def test_the_live_display_shows_what_matters():
     record = Record(1, 6, 0.25, 0.2, {"svc__C": 3.5}, 0.001, 12.3, "scan")
     with foldwise.callbacks.ProgressBar(console, budget=60.0, title="rbf") as progress:
         progress(record)
-        console.print(progress._panel(record))
     text = console.file.getvalue()
     late = Record(1, 7, 0.15, 0.15, {"svc__C": 3.5}, None, 12.4)
-    assert progress._gradient(late) == "not known yet"
-    late.gradient_norm = 0.5  # known once the method has gone on
-    assert progress._gradient(Record(1, 8, 0.3, 0.15, {}, None, 12.5)) == "norm 0.5 at the best point before"
+    with progress:
+        progress(late)
+    assert "not known yet" in console.file.getvalue()
+    with progress:
+        progress(late)
+        late.gradient_norm = 0.5  # known once the method has gone on
+        progress(Record(1, 8, 0.3, 0.15, {}, None, 12.5))
+    assert "norm 0.5 at the best point before" in console.file.getvalue()
     for words in ("rbf", "evaluation 7, start 2", "0.25, best 0.2", "norm 0.001", "C 3.5", "12.3 s of 60 s"):
         assert words in text
 

@@ -85,7 +85,8 @@ def test_the_optimum_is_a_qp_solvers(basis, C):
     alpha = np.zeros(len(y))
     alpha[model.support_] = model.dual_coef_[0]
     value = 0.5 * alpha @ K @ alpha + C * weight @ np.maximum(np.abs(z - y) - 0.15, 0.0)
-    Psi = model._psi(X, None)
+    constant = np.ones((len(y), int(model.constant_added_)))
+    Psi = np.hstack([model.basis_.transform(X), constant])
     wanted, decisions = qp(K, Psi, y, C * weight, 0.15)
     assert value == pytest.approx(wanted, rel=1e-7)
     assert np.abs(z - decisions).max() < 1e-3

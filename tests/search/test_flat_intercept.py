@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from sklearn.base import clone
+from sklearn.base import clone, is_classifier
 from sklearn.datasets import make_classification
 from sklearn.model_selection import KFold, ShuffleSplit, StratifiedKFold
 from sklearn.pipeline import make_pipeline
@@ -172,7 +172,7 @@ def test_a_smooth_loss_on_its_straight_pieces_has_its_intercept_in_the_middle(ma
         X, label = make_classification(90, 4, random_state=seed, flip_y=0.1)
         splits = equal_folds(label)
         noise = np.random.default_rng(seed).normal(size=len(X))
-        y = label if name == "C" and machine._task == "classification" else 3.0 * X[:, 0] + noise
+        y = label if name == "C" and is_classifier(machine) else 3.0 * X[:, 0] + noise
         scale = Lin(0.0, 20.0) if name == "epsilon" else Log(1e-6, 10.0)
         bilevel = program(machine, {name: scale}, X, y, splits)
         warm = None

@@ -71,7 +71,7 @@ def explicit(search, X, y, weight=None, columns=False, exact=True):
     classes = np.unique(y) if is_classifier(search.estimator) else None
     out = []
     for train, test in check_cv(search.cv, y, classifier=classes is not None).split(X, y):
-        model = tunable.configure(clone(search.estimator), search._selected, classes)
+        model = clone(search.estimator).set_params(**search.best_params_)
         steps, last = (model[:-1], model[-1]) if isinstance(model, Pipeline) else (None, model)
         head, tail = (X.iloc[train], X.iloc[test]) if hasattr(X, "iloc") else (X[train], X[test])
         if columns:
