@@ -11,7 +11,7 @@ export MKL_NUM_THREADS := 1
 export NUMEXPR_NUM_THREADS := 1
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test test-oldest lint format slow fuzz bench docs clean
+.PHONY: help setup demo test test-oldest coverage lint format slow fuzz bench docs clean
 
 help:  ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "make %-11s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -45,6 +45,9 @@ test-oldest:  ## the same tests with the oldest versions that pyproject.toml all
 		-c $(OLDEST)/constraints.txt -e ".[dev,parquet,save]"
 	$(OLDEST)/bin/python -m pytest -n 2 -q -m "not slow" -W default::DeprecationWarning
 
+coverage: setup  ## the same tests, counting the lines they reach; fails below the floor in pyproject.toml
+	$(BIN)/python -m pytest -n 2 -q -m "not slow" --cov=foldwise
+
 format: setup  ## let ruff rewrite the sources
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
@@ -71,5 +74,5 @@ bench: setup  ## run every script of benchmarks/
 		echo "== $$script"; $(BIN)/python "$$script"; done
 
 clean:  ## remove the virtual environment, caches and demo output
-	rm -rf $(VENV) $(OLDEST) demo build dist docs/_build .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	rm -rf $(VENV) $(OLDEST) demo build dist docs/_build .pytest_cache .mypy_cache .ruff_cache .hypothesis .coverage
 	find src tests papers benchmarks -name __pycache__ -type d -prune -exec rm -rf {} +

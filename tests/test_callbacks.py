@@ -29,6 +29,10 @@ def record(evaluation=1, **changes):
     return Record(**{**values, **changes})
 
 
+HIDE_CURSOR, SHOW_CURSOR = "\x1b[?25l", "\x1b[?25h"
+"""What a terminal is sent before and after a line is kept up to date."""
+
+
 def console(**options):
     return Console(file=io.StringIO(), width=200, **options)
 
@@ -72,18 +76,17 @@ def test_on_a_terminal_one_line_is_kept_up_to_date():
     with progress:
         for evaluation in range(1, 4):
             progress(record(evaluation))
-        live = progress._live
-    assert live is not None
-    assert not live.is_started
-    assert "evaluation 3" in progress.console.file.getvalue()
+    shown = progress.console.file.getvalue()
+    assert shown.count(HIDE_CURSOR) == shown.count(SHOW_CURSOR) == 1
+    assert "evaluation 3" in shown
 
 
 def test_the_terminal_is_given_back_after_an_error():
     progress = ProgressBar(console(force_terminal=True))
     with pytest.raises(KeyboardInterrupt), progress:
-        live = progress._live
         raise KeyboardInterrupt
-    assert not live.is_started
+    shown = progress.console.file.getvalue()
+    assert shown.index(HIDE_CURSOR) < shown.index(SHOW_CURSOR)
 
 
 def test_brackets_in_a_note_are_not_markup():

@@ -28,11 +28,6 @@ def columns(kind, rng, n=40, d=5):
 KINDS = ["plain", "far", "uneven", "tiny", "constant", "zero"]
 
 
-@pytest.fixture
-def rng():
-    return np.random.default_rng(0)
-
-
 def user_design(X, intercept, order=None, sparse=False, monkeypatch=None):
     if sparse:
         monkeypatch.setattr(module, "DENSIFY_LIMIT", 0)

@@ -83,11 +83,21 @@ def test_the_examples_of_a_page_run_and_print_what_it_says(path, tmp_path, monke
             compare(shown, printed.getvalue())
 
 
+def anchors(path: Path) -> set[str]:
+    """What a link to a heading of a page may end with."""
+    headings = re.findall(r"^#+ (.*)$", path.read_text(encoding="utf-8"), re.MULTILINE)
+    return {re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-") for heading in headings}
+
+
 @pytest.mark.parametrize("path", FILES, ids=lambda path: path.name)
-def test_links_to_files_lead_somewhere(path):
-    for target in re.findall(r"\]\(([^)#]+)(?:#[^)]*)?\)", path.read_text(encoding="utf-8")):
-        if "://" not in target:
-            assert (path.parent / target).exists(), target
+def test_links_lead_to_a_file_and_to_a_heading_of_it(path):
+    for target, anchor in re.findall(r"\]\(([^)#]*)(?:#([^)]*))?\)", path.read_text(encoding="utf-8")):
+        if "://" in target:
+            continue
+        there = path.parent / target if target else path
+        assert there.exists(), target
+        if anchor:
+            assert anchor in anchors(there), f"{target}#{anchor}"
 
 
 @pytest.mark.parametrize("path", FILES, ids=lambda path: path.name)

@@ -291,9 +291,8 @@ def test_an_error_that_is_not_finite_is_never_selected(method):
         method.minimize(everywhere, theta)
 
 
-def test_the_error_is_told_apart_from_the_penalty():
+def test_the_error_is_told_apart_from_the_penalty(rng):
     """With one width per feature a penalty is added; no place may call the sum the cross-validation error."""
-    rng = np.random.default_rng(0)
     X = rng.normal(size=(60, 3))
     y = np.sin(3 * X[:, 0]) + 0.3 * rng.normal(size=60)
     search = BilevelSearchCV(KernelSVR(RBF(ard=True)), cv=3, max_iter=5).fit(X, y)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Self
 
 import numpy as np
 import scipy.sparse as sp
@@ -44,7 +44,7 @@ class BasisFunctions(TransformerMixin, BaseEstimator):
         "functions": sequence(lambda entry: True, "a list") | instance(Mapping, "a mapping")
     }
 
-    def __init__(self, functions):
+    def __init__(self, functions: Sequence[Any] | Mapping[str, Callable[[Any], Any]]) -> None:
         self.functions = functions
 
     def _entries(self, X: Any) -> list[tuple[str, Callable[[Any], Any]]]:
@@ -66,7 +66,7 @@ class BasisFunctions(TransformerMixin, BaseEstimator):
                 )
         return out
 
-    def fit(self, X, y=None):
+    def fit(self, X: Any, y: Any = None) -> Self:
         """Remember the names of the columns."""
         check_arguments(self)
         self.names_ = [name for name, block in self._blocks(X) for name in _numbered(name, block.shape[1])]
@@ -88,12 +88,12 @@ class BasisFunctions(TransformerMixin, BaseEstimator):
             out.append((name, block))
         return out
 
-    def transform(self, X):
+    def transform(self, X: Any) -> np.ndarray:
         """The columns: shape (n, K)."""
         blocks = [block for _, block in self._blocks(X)]
         return np.hstack(blocks) if blocks else np.zeros((len(X), 0))
 
-    def get_feature_names_out(self, input_features=None):
+    def get_feature_names_out(self, input_features: Any = None) -> np.ndarray:
         """Names of the columns."""
         return np.asarray(self.names_, dtype=object)
 
@@ -196,4 +196,5 @@ def independent(Psi: np.ndarray, weight: np.ndarray | None = None) -> np.ndarray
         return np.zeros((Psi.shape[1], 0))
     _, size, Vt = np.linalg.svd(rows / scale, full_matrices=False)
     keep = size > RANK_TOL * max(float(size[0]), np.finfo(float).tiny)
-    return (Vt[keep].T / size[keep]) / scale[:, None]
+    T: np.ndarray = (Vt[keep].T / size[keep]) / scale[:, None]
+    return T

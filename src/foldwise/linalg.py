@@ -74,6 +74,7 @@ def cholesky(
         if share > 0:
             lifted = H.copy()
             lifted.flat[:: len(H) + 1] += share * unit
+        factor: np.ndarray
         factor, info = dpotrf(lifted, lower=1, clean=0)
         if info == 0:
             return factor
@@ -127,7 +128,8 @@ def pseudo_inverse(M: np.ndarray, tol: float = 1e-13, indefinite: bool = False) 
     values, vectors = np.linalg.eigh(0.5 * (M + M.T))
     size = np.abs(values) if indefinite else values
     keep = size > tol * max(float(size.max(initial=0.0)), np.finfo(float).tiny)
-    return (vectors[:, keep] / values[keep]) @ vectors[:, keep].T
+    inverse: np.ndarray = (vectors[:, keep] / values[keep]) @ vectors[:, keep].T
+    return inverse
 
 
 def null_space(A: np.ndarray, tol: float = 1e-9) -> np.ndarray:
@@ -213,7 +215,8 @@ class LowRank:
 
     def product(self, delta: np.ndarray) -> np.ndarray:
         """``L'L delta``."""
-        return (self.L @ delta) @ self.L
+        out: np.ndarray = (self.L @ delta) @ self.L
+        return out
 
     def error(self, delta: np.ndarray) -> float:
         """Bound on ``max_i |(K delta - L'L delta)_i|``, from ``|E_ij| <= sqrt(E_ii E_jj)``."""

@@ -45,9 +45,9 @@ class Quadratic:
         out[:, : self.scale.shape[1]] = lam * self.scale
         return out
 
-    def times(self, diagonal: np.ndarray, W: np.ndarray, tasks) -> np.ndarray:
+    def times(self, diagonal: np.ndarray, W: np.ndarray, tasks: np.ndarray) -> np.ndarray:
         """Hessian of the penalty times ``W`` (one row per task in ``tasks``)."""
-        out = diagonal[tasks] * W
+        out: np.ndarray = diagonal[tasks] * W
         if self.form is not None:
             form = self.form[tasks]
             out += self.strength * np.sum(form * W, axis=1, keepdims=True) * form

@@ -235,11 +235,10 @@ def test_choice_of_the_task(y, asked, chosen):
     assert models.choose_task(asked, y)[0] == chosen
 
 
-def test_choice_of_the_family(tmp_path):
+def test_choice_of_the_family(tmp_path, rng):
     assert models.families("auto", 100, False) == ["linear", "rbf"]
     assert models.families("auto", 5_000, False) == ["linear"]
     assert models.families("auto", 100, True) == ["linear"]
-    rng = np.random.default_rng(0)
     X = rng.uniform(-2, 2, (120, 2))
     path, report = tmp_path / "t.csv", tmp_path / "r.json"
     for y, best in ((np.sin(3 * X[:, 0]), "rbf"), (X[:, 0] + 0.1 * rng.standard_normal(120), "linear")):
@@ -566,9 +565,8 @@ def test_the_table_does_not_call_the_penalised_error_an_error(tmp_path):
     assert re.search(r"^penalty on the widths", shown, re.MULTILINE)
 
 
-def test_a_semiparametric_model_is_saved_and_used(tmp_path):
+def test_a_semiparametric_model_is_saved_and_used(tmp_path, rng):
     path, model = tmp_path / "t.csv", tmp_path / "m.skops"
-    rng = np.random.default_rng(0)
     a, b = rng.uniform(-2, 2, (2, 40))
     write_table(path, ["a", "b", "y"], [a, b, 5 * b + np.sin(3 * a)])
     options = [
@@ -654,8 +652,7 @@ def test_other_formats(tmp_path):
     assert len({repr(value) for value in files.values()}) == 1
 
 
-def test_sparse_rows_stay_sparse(tmp_path):
-    rng = np.random.default_rng(0)
+def test_sparse_rows_stay_sparse(tmp_path, rng):
     lines = []
     for _ in range(60):
         index = np.sort(rng.choice(90_000, 8, replace=False)) + 10
@@ -746,8 +743,7 @@ NAMES = [
 ]
 
 
-def test_hostile_names_end_up_escaped(tmp_path):
-    rng = np.random.default_rng(0)
+def test_hostile_names_end_up_escaped(tmp_path, rng):
     X = rng.standard_normal((60, len(NAMES)))
     path, html, result, model = (tmp_path / name for name in ("t.csv", "r.html", "r.json", "m.skops"))
     write_table(path, [*NAMES, "<y>"], [*X.T, X[:, 0]])
@@ -781,8 +777,7 @@ def test_files_beyond_use_are_refused_in_two_lines(tmp_path, content):
     fail("fit", path, "--target", "y")
 
 
-def test_ten_thousand_columns(tmp_path):
-    rng = np.random.default_rng(0)
+def test_ten_thousand_columns(tmp_path, rng):
     X = np.round(rng.standard_normal((24, 10_000)), 3)
     path, model = tmp_path / "t.csv", tmp_path / "m.skops"
     write_table(path, [*(f"c{k}" for k in range(10_000)), "y"], [*X.T, X[:, 0]])
@@ -798,12 +793,16 @@ def test_the_live_display_shows_what_matters():
     record = Record(1, 6, 0.25, 0.2, {"svc__C": 3.5}, 0.001, 12.3, "scan")
     with foldwise.callbacks.ProgressBar(console, budget=60.0, title="rbf") as progress:
         progress(record)
-        console.print(progress._panel(record))
     text = console.file.getvalue()
     late = Record(1, 7, 0.15, 0.15, {"svc__C": 3.5}, None, 12.4)
-    assert progress._gradient(late) == "not known yet"
-    late.gradient_norm = 0.5  # known once the method has gone on
-    assert progress._gradient(Record(1, 8, 0.3, 0.15, {}, None, 12.5)) == "norm 0.5 at the best point before"
+    with progress:
+        progress(late)
+    assert "not known yet" in console.file.getvalue()
+    with progress:
+        progress(late)
+        late.gradient_norm = 0.5  # known once the method has gone on
+        progress(Record(1, 8, 0.3, 0.15, {}, None, 12.5))
+    assert "norm 0.5 at the best point before" in console.file.getvalue()
     for words in ("rbf", "evaluation 7, start 2", "0.25, best 0.2", "norm 0.001", "C 3.5", "12.3 s of 60 s"):
         assert words in text
 
@@ -848,9 +847,8 @@ def test_the_commands_of_the_readme_work_as_written(tmp_path):
 
 
 @pytest.mark.parametrize(("task", "criterion"), [("regression", "absolute"), ("classification", "hinge")])
-def test_one_program_from_the_command_line(task, criterion, tmp_path):
+def test_one_program_from_the_command_line(task, criterion, tmp_path, rng):
     pytest.importorskip("highspy")
-    rng = np.random.default_rng(0)
     X = rng.normal(size=(40, 3))
     y = X[:, 0] - X[:, 1] + 0.3 * rng.normal(size=40)
     path, result = tmp_path / "data.csv", tmp_path / "result.json"
@@ -881,9 +879,8 @@ def test_the_logistic_loss_is_tuned_by_itself_in_every_family(tmp_path):
         assert json.loads(result.read_text())["cv_end"] == pytest.approx(tried[family])
 
 
-def test_families_are_compared_by_one_criterion(tmp_path):
+def test_families_are_compared_by_one_criterion(tmp_path, rng):
     """Alone, the kernel machine with the hinge itself has a criterion of its own."""
-    rng = np.random.default_rng(0)
     X = rng.normal(size=(60, 2))
     path, result = tmp_path / "data.csv", tmp_path / "result.json"
     write_table(path, ["a", "b", "y"], [*X.T, np.where(np.sum(X**2, axis=1) > 1.4, "out", "in")])

@@ -278,9 +278,8 @@ def test_the_hint_names_the_options_for_every_column(folder, monkeypatch):
     assert "no feature column is left" in left  # nothing else was wrong
 
 
-def test_small_tables_are_read_as_they_are(tmp_path):
+def test_small_tables_are_read_as_they_are(tmp_path, rng):
     """Odd but sound: a mark at the beginning, old line ends, quotes, spaces, words for missing, exponents."""
-    rng = np.random.default_rng(0)
     x, y = rng.normal(size=(2, 30))
     rows = [f'"{a:.4e}", {b:.3f}' for a, b in zip(x, y)]
     rows[3] = f"NaN,{y[3]:.3f}"

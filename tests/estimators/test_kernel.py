@@ -393,8 +393,7 @@ def test_a_kernel_given_to_the_estimator_is_not_changed():
 
 
 @pytest.mark.parametrize("kernel", [RBF(), AdditiveChi2(), ExpChi2(), Polynomial(2)], ids=str)
-def test_rows_that_must_not_be_written_to(kernel):
-    rng = np.random.default_rng(0)
+def test_rows_that_must_not_be_written_to(kernel, rng):
     X = rng.uniform(size=(20, 3))
     y, wanted = X.sum(axis=1), X.copy()
     plain = KernelSVR(kernel, loss="squared").fit(X, y).predict(X)

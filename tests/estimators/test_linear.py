@@ -27,8 +27,9 @@ from foldwise import (
     Squared,
     SquaredEpsilonInsensitive,
 )
-from foldwise.estimators.balance import balances
 from foldwise.losses import Absolute, get_loss
+from tests.makers import labels, lines
+from tests.referees import counts_rows
 
 
 @parametrize_with_checks(
@@ -44,14 +45,9 @@ def test_scikit_learns_checks(estimator, check):
 
 
 def data(n=80, d=5, seed=0):
-    rng = np.random.default_rng(seed)
-    X = rng.normal(size=(n, d)) * np.linspace(0.5, 2.0, d) + 0.3
-    y = X @ np.linspace(-1.0, 1.5, d) + 0.7 + rng.standard_t(4, size=n)
-    return X, y
-
-
-def labels(y):
-    return np.where(y > np.median(y), "yes", "no")
+    return lines(
+        n, np.linspace(-1.0, 1.5, d), seed, tails=4, spread=np.linspace(0.5, 2.0, d), shift=0.3, level=0.7
+    )
 
 
 def objective(parameters, X, target, loss, C=1.0, lam=1.0, weight=1.0):
@@ -109,7 +105,7 @@ def test_logistic_loss_is_logistic_regression(class_weight, weighted):
     label = np.where(y > np.quantile(y, 0.7), "yes", "no")
     weight = np.random.default_rng(1).uniform(0.1, 3.0, len(y)) if weighted else None
     wanted = class_weight
-    if weighted and class_weight == "balanced" and balances(LogisticRegression()) == "rows":
+    if weighted and class_weight == "balanced" and counts_rows(LogisticRegression()):
         # Ours add up weights with any version of scikit-learn; its own do so from 1.7 on.
         totals = {name: weight[label == name].sum() for name in ("yes", "no")}
         wanted = {name: weight.sum() / (2.0 * total) for name, total in totals.items()}

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import clarabel
 import numpy as np
 import pandas as pd
 import pytest
@@ -18,6 +17,7 @@ from sklearn.utils.estimator_checks import parametrize_with_checks
 
 from foldwise import RBF, KernelSVR, Precomputed, SemiparametricSVR
 from foldwise.testing import relative_error
+from tests.referees import quadratic_program
 
 ESTIMATORS = [
     SemiparametricSVR(),
@@ -60,18 +60,11 @@ def qp(K, Psi, y, c, epsilon):
     n, k = Psi.shape
     size, vectors = np.linalg.eigh(K)
     R = vectors * np.sqrt(np.maximum(size, 0.0))
-    P = sp.block_diag([sp.eye(n), sp.csc_matrix((k + n, k + n))], format="csc")
+    P = sp.block_diag([sp.eye(n), sp.csc_matrix((k + n, k + n))])
     A = np.block([[R, Psi, -np.eye(n)], [-R, -Psi, -np.eye(n)], [np.zeros((n, n + k)), -np.eye(n)]])
     b = np.concatenate([y + epsilon, epsilon - y, np.zeros(n)])
-    settings = clarabel.DefaultSettings()
-    settings.verbose = False
-    settings.tol_gap_abs = settings.tol_gap_rel = settings.tol_feas = 1e-12
-    cost = np.concatenate([np.zeros(n + k), c])
-    found = clarabel.DefaultSolver(
-        P, cost, sp.csc_matrix(A), b, [clarabel.NonnegativeConeT(3 * n)], settings
-    ).solve()
-    x = np.array(found.x)
-    return found.obj_val, R @ x[:n] + Psi @ x[n : n + k]
+    x, value = quadratic_program(P, np.concatenate([np.zeros(n + k), c]), A, b)
+    return value, R @ x[:n] + Psi @ x[n : n + k]
 
 
 BASES = {
@@ -92,7 +85,8 @@ def test_the_optimum_is_a_qp_solvers(basis, C):
     alpha = np.zeros(len(y))
     alpha[model.support_] = model.dual_coef_[0]
     value = 0.5 * alpha @ K @ alpha + C * weight @ np.maximum(np.abs(z - y) - 0.15, 0.0)
-    Psi = model._psi(X, None)
+    constant = np.ones((len(y), int(model.constant_added_)))
+    Psi = np.hstack([model.basis_.transform(X), constant])
     wanted, decisions = qp(K, Psi, y, C * weight, 0.15)
     assert value == pytest.approx(wanted, rel=1e-7)
     assert np.abs(z - decisions).max() < 1e-3

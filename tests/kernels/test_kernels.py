@@ -214,9 +214,8 @@ def test_a_sum_weighs_its_parts_equally_by_default():
 
 
 @pytest.mark.parametrize("scale", [1.0, 1e4, 1e8])
-def test_equal_rows_are_equal_however_far_from_others(scale):
+def test_equal_rows_are_equal_however_far_from_others(scale, rng):
     """Squares of 1e16 cancel to a few units, which an exponential with gamma = 1 would take for a distance."""
-    rng = np.random.default_rng(0)
     X = rng.normal(size=(20, 5)) * scale
     twice = np.vstack([X, X])
     assert np.all(np.diagonal(RBF()(X, X)) == 1.0)
@@ -417,8 +416,7 @@ def test_parameters_may_have_any_name(kernel):
     assert {f"kernel__{name}" for name in kernel.names()} <= set(search.best_params_)
 
 
-def test_a_width_of_any_name_is_searched_like_gamma():
-    rng = np.random.default_rng(0)
+def test_a_width_of_any_name_is_searched_like_gamma(rng):
     X = rng.normal(size=(60, 3)) * 40.0
     y = np.sin(X[:, 0] / 40.0) + 0.1 * rng.normal(size=60)
     renamed = Decaying().typical(X)["decay"]
@@ -444,9 +442,8 @@ def test_contract_of_what_a_kernel_says_about_its_parameters(flaw, message):
 
 @pytest.mark.parametrize("kernel", [RBF(ard=True), RBF(), Polynomial(2), ExpChi2()])
 @pytest.mark.parametrize("value", [0.0, 0.1, 2.0, 1e6])
-def test_columns_that_are_constant_have_finite_bounds(kernel, value):
+def test_columns_that_are_constant_have_finite_bounds(kernel, value, rng):
     """A part of a sum may see constant columns only; what rounding leaves of them is no spread."""
-    rng = np.random.default_rng(0)
     X = np.column_stack([np.full((24, 2), value), rng.uniform(size=(24, 2))])
     for low, high in kernel.bounds(X[:, :2]).values():
         assert 0 < low < high < 1e20
@@ -458,8 +455,7 @@ def test_columns_that_are_constant_have_finite_bounds(kernel, value):
     assert search.score(X, y) > 0.9
 
 
-def test_near_rows_keep_the_digits_of_their_distance():
-    rng = np.random.default_rng(0)
+def test_near_rows_keep_the_digits_of_their_distance(rng):
     X = rng.normal(size=(300, 3)) * [1e8, 1.0, 1e-6]
     U = X[:40] + rng.normal(size=(40, 3)) * [1e-3, 1e-3, 1e-9]
     assert np.allclose(squared_distances(X, U), cdist(X, U, "sqeuclidean"), rtol=1e-9, atol=0)

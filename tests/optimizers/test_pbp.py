@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-import scipy.sparse as sp
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from sklearn.base import clone
@@ -39,6 +38,7 @@ from foldwise.result import Result, Status
 from foldwise.solvers.newton import Newton
 from foldwise.space import Space
 from foldwise.testing import relative_error, small_bilevel
+from tests.referees import quadratic_program
 
 TUBES = {"C": Log(1e-3, 1e1, per="group"), "epsilon": Lin(0.0, 1.5, per="group")}
 
@@ -117,16 +117,6 @@ def limits(space, size):
     return np.hstack([np.zeros((len(G), size - G.shape[1])), G]), h
 
 
-def by_clarabel(P, c, G, h):
-    clarabel = pytest.importorskip("clarabel")
-    options = clarabel.DefaultSettings()
-    options.verbose = False
-    options.tol_gap_abs = options.tol_gap_rel = options.tol_feas = 1e-12
-    cones = [clarabel.NonnegativeConeT(len(h))]
-    solver = clarabel.DefaultSolver(sp.csc_matrix(np.triu(P)), c, sp.csc_matrix(G), h, cones, options)
-    return np.array(solver.solve().x)
-
-
 @pytest.mark.parametrize("rows", [0, 3])
 @pytest.mark.parametrize("seed", range(6))
 def test_the_subproblem_agrees_with_a_quadratic_program_solver(seed, rows):
@@ -138,7 +128,7 @@ def test_the_subproblem_agrees_with_a_quadratic_program_solver(seed, rows):
     steps, delta = model.solve(tau, space)
     x = np.concatenate([*steps, delta])
     assert np.all(G @ x <= h + 1e-12)
-    wanted = by_clarabel(P, c, G, h)
+    wanted = quadratic_program(P, c, G, h)[0]
     assert np.linalg.norm(wanted) > 1e-2
     assert relative_error(x, wanted) < 1e-6
     value = 0.5 * x @ P @ x + c @ x
@@ -337,7 +327,7 @@ def test_the_least_subgradient_agrees_with_a_quadratic_program_solver(seed):
     B = np.array(columns).T
     G = np.vstack([np.eye(B.shape[1])[: len(kinks)], -np.eye(B.shape[1])])
     h = np.concatenate([kinks.high, -kinks.low, np.zeros(len(normals))])
-    x = by_clarabel(2 * B.T @ B + 1e-12 * np.eye(B.shape[1]), 2 * B.T @ g, G, h)
+    x = quadratic_program(2 * B.T @ B + 1e-12 * np.eye(B.shape[1]), 2 * B.T @ g, G, h)[0]
     wanted = float(np.sum((g + B @ x) ** 2))
     assert choice.norm2 == pytest.approx(wanted, rel=1e-5)
     assert choice.norm2 < choice.usual2
@@ -468,9 +458,8 @@ def test_a_criterion_with_corners_is_followed():
     assert result.objective < result.objective_start
 
 
-def test_a_criterion_without_curvature_at_the_start():
+def test_a_criterion_without_curvature_at_the_start(rng):
     """No validation row is near a corner of the absolute error: its model is linear, and the first beta follows."""
-    rng = np.random.default_rng(0)
     X = rng.normal(size=(12, 3))
     y = X[:, 0] + np.where(np.arange(12) % 2, 30.0, -30.0)  # far from what a plane predicts, on either side
     search = BilevelSearchCV(Ridge(fit_intercept=False), method="pbp", criterion="absolute", cv=3)

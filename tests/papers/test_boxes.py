@@ -11,14 +11,6 @@ import pytest
 ROOT = Path(__file__).resolve().parents[2]
 
 
-@pytest.fixture(autouse=True)
-def checkout(monkeypatch):
-    """The papers are imported from the checkout, without anybody's folders."""
-    monkeypatch.syspath_prepend(str(ROOT))
-    monkeypatch.delenv("FOLDWISE_DATA", raising=False)
-    monkeypatch.delenv("FOLDWISE_RUNS", raising=False)
-
-
 # bennett2006
 
 
@@ -79,11 +71,10 @@ def test_constrained_l1_reaches_the_dual_value(seed):
     assert np.any(np.abs(np.abs(w[1:]) - box[1:]) < 1e-9)  # some box is active, so it matters
 
 
-def test_l1_without_boxes_is_median_regression():
+def test_l1_without_boxes_is_median_regression(rng):
     from papers.bennett2006.data import constrained_l1
     from sklearn.linear_model import QuantileRegressor
 
-    rng = np.random.default_rng(0)
     X, y = rng.normal(size=(31, 3)), rng.normal(size=31)
     w = constrained_l1(X, y, np.full(3, np.inf))
     other = QuantileRegressor(quantile=0.5, alpha=0.0, fit_intercept=False).fit(X, y).coef_
@@ -173,10 +164,9 @@ def fake(method, points, number, objective, **more):
     }
 
 
-def test_summary_of_bennett2006_compares_on_shared_instances(capsys):
+def test_summary_of_bennett2006_compares_on_shared_instances(capsys, rng):
     from papers.bennett2006 import tables
 
-    rng = np.random.default_rng(0)
     noise = rng.uniform(-0.01, 0.01, 8)
     runs = [fake("unconstrained grid", 15, k, 2.0 + k + noise[k]) for k in range(4)]
     runs += [fake("constrained grid", 15, k, 1.0 + k) for k in range(2)]

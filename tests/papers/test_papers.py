@@ -16,13 +16,6 @@ from foldwise.cli.others import load_registry
 ROOT = Path(__file__).resolve().parents[2]
 
 
-@pytest.fixture(autouse=True)
-def checkout(monkeypatch):
-    """The papers are imported from the checkout, without anybody's data folder."""
-    monkeypatch.syspath_prepend(str(ROOT))
-    monkeypatch.delenv("FOLDWISE_DATA", raising=False)
-
-
 def registry():
     """The registry as the command line loads it."""
     return load_registry(ROOT / "papers")

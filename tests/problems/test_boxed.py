@@ -22,6 +22,7 @@ from foldwise.models.linear import LinearModel, assemble
 from foldwise.problems.boxed import BoxedProblem
 from foldwise.solvers.projected import ProjectedNewton, _within
 from foldwise.space import Lin, Log
+from tests.makers import lines
 
 EACH, C = Lin(0, 3, per="feature"), Log(1e-3, 1e3)
 START = {"C": 0.3, "lam": 1.5, "epsilon": 0.2, "box": 0.4, "box_lower": -0.3, "proximity": 2.0}
@@ -98,9 +99,7 @@ def test_derivatives_against_central_differences(name):
 
 
 def data(n=80, d=6, seed=0):
-    rng = np.random.default_rng(seed)
-    X = rng.normal(size=(n, d))
-    return X, X @ np.r_[1.0, -1.0, 0.5, np.zeros(d - 3)] + 0.5 * rng.normal(size=n) + 0.4
+    return lines(n, np.r_[1.0, -1.0, 0.5, np.zeros(d - 3)], seed, noise=0.5, level=0.4)
 
 
 def test_least_squares_in_a_box_is_scipys():

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import clarabel
 import numpy as np
 import pytest
-import scipy.sparse as sp
 from sklearn.svm import SVC, SVR
 
 from foldwise.kernels import RBF, AdditiveChi2, ExpChi2, Linear, Polynomial, Sum
@@ -24,6 +22,8 @@ from foldwise.solvers.active_set import finish, solve_from_decisions
 from foldwise.solvers.libsvm import LibSvm
 from foldwise.space import Lin, Log
 from foldwise.testing import check_hypergradient, relative_error, small_kernel_bilevel
+from tests.makers import histograms
+from tests.referees import kernel_machine
 
 LOSSES = [Hinge(), EpsilonInsensitive()]
 CRITERIA = {
@@ -43,10 +43,6 @@ LOW_RANK = {
     "additive chi2": AdditiveChi2(),
     "sum": Sum([Linear(), Polynomial(2, 0.3, 0.8)], [0.5, 0.5]),
 }
-
-
-def histograms(rng, n, d):
-    return rng.gamma(2.0, 0.5, size=(n, d))
 
 
 def program(loss, kernel, *args, criterion=None, **options):
@@ -87,28 +83,8 @@ def test_decisions_are_those_of_scikit_learn(loss, kernel, C, weighted):
 
 
 def qp(K, y, c, tube, intercept):
-    """The primal in (w, b, xi) by an interior point: its value, and the decisions."""
-    n = len(y)
-    size, vectors = np.linalg.eigh(K)
-    B = vectors * np.sqrt(np.maximum(size, 0.0))  # K = B B', z = B w + b
-    P = sp.diags(np.concatenate([np.ones(n), np.zeros(n + 1)])).tocsc()
-    one, eye, zero = np.ones((n, 1)), np.eye(n), np.zeros((n, n + 1))
-    if tube is None:
-        A, rhs = np.hstack([-y[:, None] * B, -y[:, None] * one, -eye]), -np.ones(n)
-    else:
-        A = np.vstack([np.hstack([B, one, -eye]), np.hstack([-B, -one, -eye])])
-        rhs = np.concatenate([y + tube, tube - y])
-    equal = np.zeros((0 if intercept else 1, 2 * n + 1))
-    equal[:, n] = 1.0
-    A, rhs = np.vstack([equal, A, np.hstack([zero, -eye])]), np.r_[np.zeros(len(equal)), rhs, np.zeros(n)]
-    cones = [clarabel.ZeroConeT(len(equal)), clarabel.NonnegativeConeT(len(A) - len(equal))]
-    settings = clarabel.DefaultSettings()
-    settings.verbose = False
-    settings.tol_gap_abs = settings.tol_gap_rel = settings.tol_feas = 1e-11
-    q = np.concatenate([np.zeros(n + 1), c])
-    found = clarabel.DefaultSolver(P, q, sp.csc_matrix(A), rhs, cones, settings).solve()
-    x = np.array(found.x)
-    return found.obj_val, B @ x[:n] + x[n]
+    """The value and the decisions by an interior point."""
+    return kernel_machine(K, y, c, tube, intercept, tol=1e-11)[::-1]
 
 
 def dual_objective(K, y, tube, alpha):

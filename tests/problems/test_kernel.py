@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import clarabel
 import numpy as np
 import pytest
-import scipy.sparse as sp
 from scipy.optimize import minimize
 from sklearn.model_selection import KFold
 
@@ -29,6 +27,8 @@ from foldwise.solvers.newton import Newton
 from foldwise.solvers.representer import RepresenterNewton
 from foldwise.space import Lin, Log
 from foldwise.testing import SMOOTH_LOSSES, check_hypergradient, relative_error, small_kernel_bilevel
+from tests.makers import histograms
+from tests.referees import kernel_machine
 
 KERNELS = {
     "linear": Linear(),
@@ -48,10 +48,6 @@ RIDGE = KernelModel(
     {"C": 1.0, "gamma": [0.5]},
     {"gamma": "gamma"},
 )
-
-
-def histograms(rng, n, d):
-    return rng.gamma(2.0, 0.5, size=(n, d))
 
 
 def program(loss, criterion, kernel, *args, **options):
@@ -241,30 +237,6 @@ def test_a_linear_kernel_is_the_linear_model(loss, intercept):
 # Independent solutions.
 
 
-def qp(K, y, c, tube, intercept):
-    """Squared hinge (``tube=None``) or squared tube as a quadratic program in (w, b, xi), by an interior point."""
-    n = len(y)
-    size, vectors = np.linalg.eigh(K)
-    B = vectors * np.sqrt(np.maximum(size, 0.0))  # K = B B', z = B w + b
-    P = sp.diags(np.concatenate([np.ones(n), [0.0], 2.0 * c])).tocsc()
-    one, eye = np.ones((n, 1)), np.eye(n)
-    if tube is None:
-        A, rhs = np.hstack([-y[:, None] * B, -y[:, None] * one, -eye]), -np.ones(n)
-    else:
-        A = np.vstack([np.hstack([B, one, -eye]), np.hstack([-B, -one, -eye])])
-        rhs = np.concatenate([y + tube, tube - y])
-    equal = np.zeros((0 if intercept else 1, 2 * n + 1))
-    equal[:, n] = 1.0
-    cones = [clarabel.ZeroConeT(len(equal)), clarabel.NonnegativeConeT(len(A))]
-    settings = clarabel.DefaultSettings()
-    settings.verbose = False
-    settings.tol_gap_abs = settings.tol_gap_rel = settings.tol_feas = 1e-12
-    A, rhs = sp.csc_matrix(np.vstack([equal, A])), np.concatenate([np.zeros(len(equal)), rhs])
-    found = clarabel.DefaultSolver(sp.triu(P).tocsc(), np.zeros(2 * n + 1), A, rhs, cones, settings).solve()
-    x = np.array(found.x)
-    return B @ x[:n] + x[n], found.obj_val
-
-
 @pytest.mark.parametrize("intercept", [True, False], ids=["", "no intercept"])
 @pytest.mark.parametrize("kernel", ["rbf", "polynomial", "sum"])
 @pytest.mark.parametrize("loss", [SquaredHinge(), SquaredEpsilonInsensitive()], ids=repr)
@@ -276,7 +248,8 @@ def test_solutions_of_quadratic_programs(loss, kernel, intercept):
     for m in range(problem.n_tasks):
         train = np.flatnonzero(problem.trains[m])
         tube = None if loss.task == "classification" else 0.2
-        Z, value = qp(K[np.ix_(train, train)], problem.Y[0][train], c[m][train], tube, intercept)
+        own = np.ix_(train, train)
+        Z, value = kernel_machine(K[own], problem.Y[0][train], c[m][train], tube, intercept, squared=True)
         assert objectives[m] == pytest.approx(value, rel=1e-7)
         assert relative_error(point.Z[m][train], Z) < 1e-5
 

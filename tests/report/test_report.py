@@ -139,8 +139,7 @@ def test_other_facts_are_refused():
         render([])
 
 
-def test_many_features_are_cut_with_a_word_about_it():
-    rng = np.random.default_rng(0)
+def test_many_features_are_cut_with_a_word_about_it(rng):
     X = pd.DataFrame(rng.normal(size=(40, 250)), columns=[f"name {k}" for k in range(250)])
     search = BilevelSearchCV(LinearSVR(), ["C"], cv=3).fit(X, X["name 3"] + rng.normal(size=40))
     text = render(gather(search))

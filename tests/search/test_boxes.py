@@ -14,6 +14,7 @@ from sklearn.svm import LinearSVC as SkLinearSVC
 from sklearn.utils.estimator_checks import parametrize_with_checks
 
 from foldwise import BilevelSearchCV, Lin, LinearSVC, LinearSVR, Log
+from tests.makers import labels, lines
 
 
 @parametrize_with_checks(
@@ -24,14 +25,8 @@ def test_scikit_learns_checks(estimator, check):
 
 
 def data(n=60, d=5, seed=0, noise=0.5):
-    rng = np.random.default_rng(seed)
-    X = rng.normal(size=(n, d)) * np.linspace(0.5, 2.0, d)
-    w = np.r_[1.0, -1.0, 0.5, np.zeros(d - 3)]
-    return X, X @ w + noise * rng.standard_t(4, n) + 0.3
-
-
-def labels(y):
-    return np.where(y > np.median(y), "yes", "no")
+    weights = np.r_[1.0, -1.0, 0.5, np.zeros(d - 3)]
+    return lines(n, weights, seed, noise=noise, tails=4, spread=np.linspace(0.5, 2.0, d), level=0.3)
 
 
 # Estimators

@@ -16,7 +16,7 @@ from sklearn.svm import LinearSVC as SkLinearSVC
 from sklearn.utils.class_weight import compute_sample_weight
 
 from foldwise import BilevelSearchCV, KernelSVC, LinearSVC, LinearSVR, Log
-from foldwise.estimators.balance import balances
+from tests.referees import counts_rows, fold_error
 
 ONE = {"C": Log(0.5, 2.0)}
 
@@ -34,36 +34,20 @@ def rows(n=150, classes=2, seed=0):
 def by_hand(search, X, y, weight, share):
     """The criterion of every fold; ``share(y_train, weight_train)`` maps labels to what they count."""
     out = []
-    labels = np.unique(y)
     for train, test in StratifiedKFold(3).split(X, y):
         machine = clone(search.estimator).set_params(**search.best_params_)
         last = machine.steps[-1][0] + "__" if hasattr(machine, "steps") else ""
         machine.fit(X[train], y[train], **{f"{last}sample_weight": weight[train]})
-        own = machine[-1] if last else machine
-        if len(labels) > 2 and isinstance(own, SVC):
-            own.decision_function_shape = "ovo"
-        Z = machine.decision_function(X[test])
         count = share(y[train], weight[train])
-        v = weight[test] * np.array([count[label] for label in y[test]])
-        tasks = []
-        if len(labels) == 2:
-            tasks.append((Z, np.where(y[test] == labels[1], 1.0, -1.0), v))
-        elif isinstance(own, SVC):
-            pairs = [(i, j) for i in range(3) for j in range(i + 1, 3)]
-            for k, (i, j) in enumerate(pairs):
-                inside = np.isin(y[test], labels[[i, j]])
-                tasks.append((Z[:, k], np.where(y[test] == labels[i], 1.0, -1.0), v * inside))
-        else:
-            tasks += [(Z[:, k], np.where(y[test] == labels[k], 1.0, -1.0), v) for k in range(3)]
-        values = [v @ search.criterion_.value(z, target) / v.sum() for z, target, v in tasks]
-        out.append(np.mean(values))
+        counts = weight[test] * np.array([count[label] for label in y[test]])
+        out.append(fold_error(search.criterion_, machine, X[test], y[test], counts))
     return np.array(out)
 
 
 def balanced(own):
     def share(y, weight):
         labels = np.unique(y)
-        mass = [np.sum(y == k) if balances(own) == "rows" else weight[y == k].sum() for k in labels]
+        mass = [np.sum(y == k) if counts_rows(own) else weight[y == k].sum() for k in labels]
         return {k: sum(mass) / (len(labels) * m) for k, m in zip(labels, mass, strict=True)}
 
     return share
@@ -202,7 +186,7 @@ def test_balanced_follows_the_machine_also_where_its_classes_weigh_the_same(mach
     ).fit(X, y, sample_weight=weight)
     own = clone(machine).set_params(class_weight="balanced")
     if isinstance(machine, SVC):
-        assert balances(own) == "rows"
+        assert counts_rows(own)
     expected = by_hand(search, X, y, weight, balanced(own))
     np.testing.assert_allclose(search.result_.fold_objectives, expected, rtol=1e-4)
 
@@ -212,7 +196,7 @@ def test_balanced_is_asked_of_the_estimator_itself(machine):
     """Whichever rule the installed scikit-learn has, weights by that rule give the same machine."""
     X, y, weight = rows()
     rule = balanced(machine(class_weight="balanced"))(y, weight)
-    other = balanced(LinearSVC())(y, weight) if balances(machine(class_weight="balanced")) == "rows" else None
+    other = balanced(LinearSVC())(y, weight) if counts_rows(machine()) else None
     options = {"tol": 1e-9, "max_iter": 100_000}
     plain = machine(class_weight="balanced", **options).fit(X, y, sample_weight=weight).decision_function(X)
     same = machine(class_weight=rule, **options).fit(X, y, sample_weight=weight).decision_function(X)

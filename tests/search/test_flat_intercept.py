@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from sklearn.base import clone
+from sklearn.base import clone, is_classifier
 from sklearn.datasets import make_classification
 from sklearn.model_selection import KFold, ShuffleSplit, StratifiedKFold
 from sklearn.pipeline import make_pipeline
@@ -16,6 +16,7 @@ from foldwise.estimators.adapters import describe
 from foldwise.models.base import Rows
 from foldwise.search.prepare import Data, prepare
 from foldwise.solvers.libsvm import LibSvm
+from tests.referees import fold_error
 
 
 def program(machine, space, X, y, splits, weight=None):
@@ -38,20 +39,9 @@ def by_hand(machine, criterion, X, y, splits, weight, counts):
         last = {} if weight is None else {"sample_weight": weight[train]}
         fitted = clone(machine).fit(X[train], y[train], **last)
         v = np.ones(len(test)) if weight is None else weight[test]
-        if not hasattr(fitted, "classes_"):
-            out.append(v @ criterion.value(fitted.predict(X[test]), y[test]) / v.sum())
-            continue
-        fitted.decision_function_shape = "ovo"
-        v = v * (fitted.class_weight_[np.searchsorted(fitted.classes_, y[test])] if counts else 1.0)
-        Z = np.atleast_2d(fitted.decision_function(X[test]).T)
-        k = len(fitted.classes_)
-        pairs = [(i, j) for i in range(k) for j in range(i + 1, k)]
-        tasks = []
-        for z, (i, j) in zip(Z, pairs, strict=True):
-            inside = v * np.isin(y[test], fitted.classes_[[i, j]])
-            target = np.where(y[test] == fitted.classes_[i], 1.0, -1.0) * (-1.0 if k == 2 else 1.0)
-            tasks.append(inside @ criterion.value(z, target) / inside.sum())
-        out.append(np.mean(tasks))
+        if counts and hasattr(fitted, "classes_"):
+            v = v * fitted.class_weight_[np.searchsorted(fitted.classes_, y[test])]
+        out.append(fold_error(criterion, fitted, X[test], y[test], v))
     return np.array(out)
 
 
@@ -182,7 +172,7 @@ def test_a_smooth_loss_on_its_straight_pieces_has_its_intercept_in_the_middle(ma
         X, label = make_classification(90, 4, random_state=seed, flip_y=0.1)
         splits = equal_folds(label)
         noise = np.random.default_rng(seed).normal(size=len(X))
-        y = label if name == "C" and machine._task == "classification" else 3.0 * X[:, 0] + noise
+        y = label if name == "C" and is_classifier(machine) else 3.0 * X[:, 0] + noise
         scale = Lin(0.0, 20.0) if name == "epsilon" else Log(1e-6, 10.0)
         bilevel = program(machine, {name: scale}, X, y, splits)
         warm = None

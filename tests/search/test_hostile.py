@@ -156,8 +156,7 @@ def test_some_constant_columns_change_nothing(estimator, value):
 
 
 @pytest.mark.parametrize("estimator", [SVR(), Ridge()])
-def test_features_whose_squares_underflow_are_refused(estimator):
-    rng = np.random.default_rng(0)
+def test_features_whose_squares_underflow_are_refused(estimator, rng):
     X, y = 1e-160 * rng.normal(size=(20, 2)), rng.normal(size=20)
     with pytest.raises(
         ValueError, match=r"no column of X varies by more than .*e-160, .* underflows; rescale"

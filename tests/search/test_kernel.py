@@ -36,8 +36,9 @@ from foldwise import (
     Sum,
 )
 from foldwise.estimators.adapters import describe
-from foldwise.estimators.balance import balances
 from foldwise.testing import check_hypergradient
+from tests.makers import waves
+from tests.referees import class_shares, fold_error
 
 
 # In older versions of scikit-learn one check draws fewer rows of a class than the search has folds.
@@ -48,9 +49,7 @@ def test_scikit_learns_checks(estimator, check):
 
 
 def regression(n=75, d=4, seed=0):
-    rng = np.random.default_rng(seed)
-    X = rng.normal(size=(n, d)) * np.linspace(0.7, 1.5, d)
-    return X, np.sin(1.5 * X[:, 0]) + 0.5 * X[:, 1] + 0.3 * rng.normal(size=n)
+    return waves(n, d, seed, spread=np.linspace(0.7, 1.5, d))
 
 
 def classification(n=75, d=4, seed=0):
@@ -81,33 +80,14 @@ def explicit(search, X, y, weight=None, columns=False, exact=True):
             head = steps.fit_transform(head, y[train])
             tail = steps.transform(tail)
         w, v = (None, np.ones(len(test))) if weight is None else (weight[train], weight[test])
-        v = v * class_weights(tunable.estimator, y[train], y[test], w)  # fixed ones; not those that are tuned
+        v = v * class_shares(tunable.estimator, y[train], y[test], w)  # fixed ones; not those that are tuned
         if classes is not None and len(classes) > 2 and isinstance(last, SVC):
             out.append(_pairs(search.criterion_, last, (head, y[train], w), (tail, y[test], v), exact))
             continue
         if isinstance(last, (SVC, SVR)):
             last = twin(last) if exact else last.set_params(tol=1e-9)
-        last.fit(head, y[train], sample_weight=w)
-        if classes is None:
-            loss = search.criterion_.value(last.predict(tail), y[test])
-        elif len(classes) == 2:
-            target = np.where(y[test] == classes[1], 1.0, -1.0)
-            loss = search.criterion_.value(last.decision_function(tail), target)
-        else:
-            target = np.where(y[test][:, None] == classes, 1.0, -1.0)
-            loss = search.criterion_.value(last.decision_function(tail), target).mean(axis=1)
-        out.append(np.average(loss, weights=v))
+        out.append(fold_error(search.criterion_, last.fit(head, y[train], sample_weight=w), tail, y[test], v))
     return np.array(out)
-
-
-def class_weights(last, train, test, weight):
-    """What the classes of the test rows weigh in training."""
-    given = getattr(last, "class_weight", None) or {}
-    if given == "balanced":
-        weight = np.ones(len(train)) if weight is None or balances(last) == "rows" else weight
-        mass = {k: weight[train == k].sum() for k in np.unique(train)}
-        given = {k: weight.sum() / (len(mass) * m) for k, m in mass.items()}
-    return np.array([given.get(k, 1.0) for k in test])
 
 
 def twin(machine):

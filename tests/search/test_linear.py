@@ -34,8 +34,8 @@ from sklearn.utils.estimator_checks import parametrize_with_checks
 
 from foldwise import BilevelSearchCV, KernelSVC, Lin, LinearSVC, LinearSVR, Log, Logistic, Squared
 from foldwise.criteria import get_criterion
-from foldwise.estimators.balance import balances
 from foldwise.optimizers import METHODS
+from tests.referees import class_shares, fold_error
 
 
 # In older versions of scikit-learn one check draws fewer rows of a class than the search has folds.
@@ -71,31 +71,12 @@ def explicit(search, X, y, cv=None, params=None, weight=None, groups=None):
         model = clone(search.estimator).set_params(**(search.best_params_ if params is None else params))
         part = {} if weight is None else {f"{_last(model)}sample_weight": weight[train]}
         rows = (X.iloc[train], X.iloc[test]) if hasattr(X, "iloc") else (X[train], X[test])
-        z = decisions(model.fit(rows[0], y[train], **part), rows[1])
-        if classes is None:
-            loss = search.criterion_.value(z, y[test])
-        elif len(classes) == 2:
-            loss = search.criterion_.value(z, np.where(y[test] == classes[1], 1.0, -1.0))
-        else:
-            target = np.where(y[test][:, None] == classes, 1.0, -1.0)
-            loss = search.criterion_.value(z, target).mean(axis=1)
+        model.fit(rows[0], y[train], **part)
         masses = np.ones(len(y)) if weight is None else weight
-        counts = _class_weights(model, y[train], y[test], masses[train]) * masses[test]
-        out.append(np.average(loss, weights=counts))
+        last = model[-1] if hasattr(model, "steps") else model
+        counts = class_shares(last, y[train], y[test], masses[train]) * masses[test]
+        out.append(fold_error(search.criterion_, model, rows[1], y[test], counts))
     return np.array(out)
-
-
-def _class_weights(model, train, test, weight):
-    """What the classes of the test rows weigh in training."""
-    last = model[-1] if hasattr(model, "steps") else model
-    given = getattr(last, "class_weight", None)
-    if given is None:
-        return np.ones(len(test))
-    if given == "balanced":
-        weight = np.ones(len(train)) if balances(last) == "rows" else weight
-        mass = {k: weight[train == k].sum() for k in np.unique(train)}
-        given = {k: weight.sum() / (len(mass) * m) for k, m in mass.items()}
-    return np.array([given.get(k, 1.0) for k in test])
 
 
 def _last(model):

@@ -98,8 +98,7 @@ def test_libsvm_at_its_own_tolerance_fails_without_a_search(machine):
 
 @pytest.mark.parametrize("scaler", [StandardScaler(), MinMaxScaler()])
 @pytest.mark.parametrize("machine", [Ridge(), KernelRidge(kernel="rbf")])
-def test_a_scaler_in_a_pipeline_does_not_see_weights_without_a_search_either(machine, scaler):
-    rng = np.random.default_rng(0)
+def test_a_scaler_in_a_pipeline_does_not_see_weights_without_a_search_either(machine, scaler, rng):
     X, y, times = rng.normal(size=(20, 4)), rng.normal(size=20), rng.integers(0, 4, 20)
     name = type(machine).__name__.lower()
     weighted = piped(clone(machine), clone(scaler)).fit(X, y, **{f"{name}__sample_weight": times})
@@ -107,8 +106,7 @@ def test_a_scaler_in_a_pipeline_does_not_see_weights_without_a_search_either(mac
     assert np.abs(weighted.predict(X) - repeated.predict(X)).max() > 1e-3
 
 
-def test_weights_are_repetitions_around_logistic_regression():
-    rng = np.random.default_rng(0)
+def test_weights_are_repetitions_around_logistic_regression(rng):
     X, y, times = rng.normal(size=(60, 4)), np.arange(60) % 2, rng.integers(0, 4, 60)
     X[:, 0] += 0.5 * y
     fold, tests = np.arange(60) // 20, range(3)

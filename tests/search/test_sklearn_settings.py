@@ -101,8 +101,7 @@ def test_scale_of_constant_rows_is_one():
     assert scale_width(sp.csr_matrix((5, 3))) == 1.0
 
 
-def test_stages_on_a_sample_have_widths_of_their_own_folds():
-    rng = np.random.default_rng(0)
+def test_stages_on_a_sample_have_widths_of_their_own_folds(rng):
     X = rng.normal(size=(420, 2))
     y = np.where(X[:, 0] * X[:, 1] + 0.3 * rng.normal(size=420) > 0, 1, -1)
     search = check_score(SVC(tol=1e-6), {"C": (0.1, 10)}, X, y, 1e-4)
@@ -218,8 +217,7 @@ def test_a_setting_that_is_tuned_may_be_anything():
     assert found[0] == found[1] == found[2]
 
 
-def test_weights_of_many_classes_are_rehearsed():
-    rng = np.random.default_rng(0)
+def test_weights_of_many_classes_are_rehearsed(rng):
     y = np.repeat(np.arange(10), 4)
     X = rng.normal(size=(40, 2)) + np.stack([y % 4, y // 4], axis=1)
     estimator = SVC(class_weight={8: 2.0, 9: 3.0})

@@ -20,16 +20,16 @@ from sklearn.svm import LinearSVR as SkLinearSVR
 
 from foldwise import BilevelSearchCV, Lin, LinearSVC, LinearSVR, Log, Squared
 from foldwise.losses import Absolute
+from tests import makers
+from tests.makers import lines
 
 
 def data(n=90, d=4, seed=0):
-    rng = np.random.default_rng(seed)
-    X = rng.normal(size=(n, d))
-    return X, X @ np.linspace(2.0, 0.0, d) + rng.standard_t(5, size=n)
+    return lines(n, np.linspace(2.0, 0.0, d), seed, tails=5)
 
 
 def labels(y):
-    return np.where(y > np.quantile(y, 0.6), "yes", "no")
+    return makers.labels(y, share=0.6)
 
 
 def kinds(search):

@@ -10,7 +10,7 @@ import numpy as np
 import pandas as pd
 import pytest
 import scipy.sparse as sp
-from sklearn.base import clone, is_classifier
+from sklearn.base import clone
 from sklearn.kernel_ridge import KernelRidge
 from sklearn.linear_model import LogisticRegression, Ridge
 from sklearn.model_selection import LeaveOneOut
@@ -31,6 +31,8 @@ from foldwise.problems.folds import Folds
 from foldwise.result import Status
 from foldwise.space import Log
 from foldwise.splits import read_splits
+from tests.makers import waves
+from tests.referees import fold_error
 
 N = 36
 
@@ -53,9 +55,9 @@ class Look(Minimizer):
 
 
 def data(classes=0, seed=0):
-    rng = np.random.default_rng(seed)
-    X = rng.normal(size=(N, 3)) * [1.0, 2.0, 0.5] + [0.0, 1.0, -1.0]
-    signal = np.sin(X[:, 0]) + 0.5 * X[:, 1] + 0.3 * rng.normal(size=N)
+    X, signal = waves(
+        N, 3, seed, frequency=1.0, spread=np.array([1.0, 2.0, 0.5]), shift=np.array([0.0, 1.0, -1.0])
+    )
     if not classes:
         return X, signal
     cuts = np.quantile(signal, np.arange(1, classes) / classes)
@@ -107,30 +109,12 @@ def numbers(part):
 
 def by_hand(estimator, X, y, cv, criterion):
     """The criterion by refitting the plain estimator on the rows of every split."""
-    loss, total = get_criterion(criterion), []
+    errors = []
     for train, validation in cv:
         train, validation = numbers(train), numbers(validation)
         fitted = clone(estimator).fit(X[train], y[train])
-        truth = y[validation]
-        if not is_classifier(estimator):
-            total.append(np.mean(loss.value(fitted.predict(X[validation]), truth)))
-            continue
-        z, classes = fitted.decision_function(X[validation]), np.unique(y)
-        if z.ndim == 1:
-            total.append(np.mean(loss.value(z, np.where(truth == classes[1], 1.0, -1.0))))
-        elif isinstance(estimator, SVC):  # one against one
-            pairs = [(0, 1), (0, 2), (1, 2)]
-            parts = []
-            for column, (i, j) in enumerate(pairs):
-                own = np.isin(truth, classes[[i, j]])
-                parts.append(
-                    np.mean(loss.value(z[own, column], np.where(truth[own] == classes[i], 1.0, -1.0)))
-                )
-            total.append(np.mean(parts))
-        else:
-            signs = np.where(truth[:, None] == classes, 1.0, -1.0)
-            total.append(np.mean(loss.value(z.ravel(), signs.ravel())))
-    return float(np.mean(total))
+        errors.append(fold_error(get_criterion(criterion), fitted, X[validation], y[validation]))
+    return float(np.mean(errors))
 
 
 FINE = {"tol": 1e-10}

@@ -31,6 +31,7 @@ from foldwise.result import Status
 from foldwise.search.plan import SampleRule
 from foldwise.solvers.libsvm import LibSvm
 from foldwise.solvers.representer import RepresenterNewton
+from tests import makers
 
 
 def rings(n=440, seed=0):
@@ -40,9 +41,7 @@ def rings(n=440, seed=0):
 
 
 def waves(n=440, seed=0):
-    rng = np.random.default_rng(seed)
-    X = rng.normal(size=(n, 3))
-    return X, np.sin(2.0 * X[:, 0]) + 0.4 * X[:, 1] + 0.3 * rng.normal(size=n)
+    return makers.waves(n, 3, seed, frequency=2.0, slope=0.4)
 
 
 def test_a_sample_keeps_folds_and_shares_of_the_classes():

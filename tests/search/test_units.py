@@ -16,6 +16,7 @@ from sklearn.model_selection import KFold, cross_val_score
 from sklearn.svm import SVR
 
 from foldwise import BilevelSearchCV, KernelSVC, KernelSVR, LinearSVR, SemiparametricSVR
+from tests.makers import waves
 
 MODELS = {
     "SVR": (SVR(), ("C", "epsilon")),
@@ -34,9 +35,7 @@ FIXED_UNIT = {"KernelSVR, huber": (KernelSVR(loss="huber"), ()), "LinearSVR, hub
 
 
 def data(n=60):
-    rng = np.random.default_rng(3)
-    X = rng.normal(size=(n, 4))
-    return X, np.sin(X[:, 0]) + 0.5 * X[:, 1] + 0.3 * rng.normal(size=n)
+    return waves(n, 4, seed=3, frequency=1.0)
 
 
 def search(model, X, y):
@@ -85,9 +84,8 @@ def test_a_loss_without_curvature_far_away_is_solved_with_a_far_mean(C):
     assert far.intercept_ - 1e5 == pytest.approx(near.intercept_, abs=1e-6)
 
 
-def test_what_landmarks_say_is_checked_without_them():
+def test_what_landmarks_say_is_checked_without_them(rng):
     """``best_score_`` is what the plain estimator gives, fold by fold; what the landmarks said is told beside it."""
-    rng = np.random.default_rng(0)
     X = rng.normal(size=(240, 8))
     y = np.sin(3.0 * X[:, 0]) * np.cos(2.0 * X[:, 1]) + 0.1 * rng.normal(size=240)
     space = {"C": (1e-2, 1e3), "kernel__gamma": (0.5, 5.0)}
@@ -117,8 +115,7 @@ def test_an_end_checked_without_landmarks_is_judged_like_any_other(seed):
 
 
 @pytest.mark.parametrize(("method", "options"), [("grid", {"points": 3}), ("random", {"n_iter": 4})])
-def test_landmarks_are_checked_for_a_criterion_without_gradient(method, options):
-    rng = np.random.default_rng(0)
+def test_landmarks_are_checked_for_a_criterion_without_gradient(method, options, rng):
     X = rng.normal(size=(90, 2))
     labels = (np.sin(2 * X[:, 0]) + X[:, 1] > 0).astype(int)
     search = BilevelSearchCV(
@@ -154,8 +151,7 @@ class KernelRidgeWithIntercept:
 
 @pytest.mark.parametrize("sparse", [False, True])
 @pytest.mark.parametrize("far", [1e6, 1e9, -1e9])
-def test_the_error_of_an_exact_linear_machine_is_that_of_the_same_target_near_zero(far, sparse):
-    rng = np.random.default_rng(0)
+def test_the_error_of_an_exact_linear_machine_is_that_of_the_same_target_near_zero(far, sparse, rng):
     X = rng.normal(size=(60, 3))
     y = np.round(np.sin(X[:, 0]) + 0.3 * rng.normal(size=60), 4)
     rows = sp.csr_array(X) if sparse else X
@@ -169,9 +165,8 @@ def test_the_error_of_an_exact_linear_machine_is_that_of_the_same_target_near_ze
 
 
 @pytest.mark.parametrize("scale", [1e4, 1e6])
-def test_a_kernel_that_is_huge_beside_its_regularisation_keeps_its_predictions(scale):
+def test_a_kernel_that_is_huge_beside_its_regularisation_keeps_its_predictions(scale, rng):
     """Kernels of 1e15 and more leave few digits; the error is near the plain machine's, and is said not to be sure."""
-    rng = np.random.default_rng(0)
     X = rng.normal(size=(100, 3))
     y = np.sin(2 * X[:, 0]) + 0.3 * rng.normal(size=100)
     machine = KernelRidge(kernel="poly", gamma=0.5, degree=2, alpha=1.0)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from scipy import sparse
 from sklearn.svm import SVR
 
 from foldwise.kernels import RBF, Linear, Polynomial, Precomputed, Sum
@@ -12,6 +11,7 @@ from foldwise.linalg import pivoted_cholesky
 from foldwise.result import Status
 from foldwise.solvers.semiparametric import SOLVERS, columns_of, solve
 from foldwise.solvers.semiparametric.columns import ColumnCache
+from tests.referees import quadratic_program
 
 clarabel = pytest.importorskip("clarabel")
 
@@ -42,18 +42,10 @@ def reference(K, Psi, y, C, epsilon):
     """Optimal objective by Clarabel on ``(alpha, alpha*)``."""
     M, k = Psi.shape
     C, epsilon = np.broadcast_to(C, M), np.broadcast_to(epsilon, M)
-    P = sparse.csc_matrix(np.block([[K, -K], [-K, K]]) + 1e-13 * np.eye(2 * M))
-    A = sparse.csc_matrix(np.vstack([np.hstack([Psi.T, -Psi.T]), np.eye(2 * M), -np.eye(2 * M)]))
+    P = np.block([[K, -K], [-K, K]]) + 1e-13 * np.eye(2 * M)
+    A = np.vstack([np.hstack([Psi.T, -Psi.T]), np.eye(2 * M), -np.eye(2 * M)])
     b = np.r_[np.zeros(k), C, C, np.zeros(2 * M)]
-    settings = clarabel.DefaultSettings()
-    settings.verbose = False
-    settings.tol_gap_rel = settings.tol_gap_abs = settings.tol_feas = 1e-10
-    cones = [clarabel.ZeroConeT(k), clarabel.NonnegativeConeT(4 * M)]
-    done = clarabel.DefaultSolver(
-        sparse.triu(P).tocsc(), np.r_[epsilon - y, epsilon + y], A, b, cones, settings
-    ).solve()
-    assert str(done.status) in ("Solved", "AlmostSolved")
-    return -done.obj_val
+    return -quadratic_program(P, np.r_[epsilon - y, epsilon + y], A, b, equal=k, tol=1e-10)[1]
 
 
 def certificate(K, Psi, y, C, epsilon, solution):

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 import pytest
+import scipy.sparse as sp
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.linear_model import LogisticRegression, Ridge
 from sklearn.svm import LinearSVC, LinearSVR
@@ -28,6 +29,7 @@ from foldwise.solvers.fista import Fista
 from foldwise.solvers.newton import Newton
 from foldwise.space import Lin, Log, Space
 from foldwise.testing import SMOOTH_LOSSES, check_solver, relative_error, small_bilevel
+from tests.referees import quadratic_program
 
 NO_THETA = np.zeros(0)
 
@@ -202,9 +204,6 @@ def test_logistic_regression(C, intercept):
 
 def qp_objective(X, y, loss, C, lam, weight):
     """Optimal value by Clarabel: the training problem as a quadratic program over ``(w, b, slacks)``."""
-    clarabel = pytest.importorskip("clarabel", reason="the QP referee needs clarabel: pip install clarabel")
-    import scipy.sparse as sp
-
     n, d = X.shape
     one, eye = np.ones((n, 1)), sp.eye_array(n)
     slack = C * weight
@@ -226,15 +225,8 @@ def qp_objective(X, y, loss, C, lam, weight):
         A = sp.vstack([sp.hstack([X, one, -eye, -eye]), sp.hstack([-X, -one, eye, -eye])])
         b = np.concatenate([y, -y])
         q = np.concatenate([np.zeros(d + 1 + n), loss.delta * slack])
-    settings = clarabel.DefaultSettings()
-    settings.verbose = False
-    for name in ("tol_gap_abs", "tol_gap_rel", "tol_feas"):
-        setattr(settings, name, 1e-11)
-    cones = [clarabel.NonnegativeConeT(A.shape[0])]
-    solution = clarabel.DefaultSolver(sp.csc_matrix(P), q, sp.csc_matrix(A), b, cones, settings).solve()
-    assert str(solution.status) in ("Solved", "AlmostSolved")
-    x = np.array(solution.x)
-    return x[:d], x[d], solution.obj_val
+    x, value = quadratic_program(P, q, A, b, tol=1e-11)
+    return x[:d], x[d], value
 
 
 @pytest.mark.parametrize("seed", range(2))

@@ -143,8 +143,7 @@ def test_a_missing_file_and_a_missing_column_are_refused(csv_file, tmp_path):
 
 
 @pytest.mark.parametrize("name", ["t.csv", "t.csv.gz"])
-def test_what_is_written_is_read_back(tmp_path, name):
-    rng = np.random.default_rng(0)
+def test_what_is_written_is_read_back(tmp_path, name, rng):
     X, y = (
         rng.standard_normal((20, 3)) * 10.0 ** rng.integers(-200, 200, (20, 3)),
         np.array(["a,b", 'c"'] * 10),

@@ -266,11 +266,11 @@ def test_sparse_rows_and_lists():
     assert optimality(LinearSVR().fit(X.tolist(), y.tolist()), X.tolist(), y.tolist()) <= PASSES
 
 
-def test_a_loss_without_formula_is_refused():
+def test_a_loss_that_is_not_convex_is_refused():
     X, y, _ = data()
     model = LinearSVC().fit(X, y > 0)
     model.loss = SmoothMisclassification()
-    with pytest.raises(ValueError, match="no derivative is written down"):
+    with pytest.raises(ValueError, match="is not convex, so conditions on its slopes prove no minimum"):
         optimality(model, X, y > 0)
 
 

@@ -2,7 +2,7 @@
 
 A kernel is an immutable description; ``kernel.pairs(X)`` computes once what does not depend on its parameters
 (distances, products) and then gives, for any parameter values, the matrix ``K`` and two contractions of its
-derivatives, never the derivatives themselves as a stack of matrices:
+derivatives, never the derivatives themselves as a stack of matrices (:class:`Pairs`):
 
 - ``contract(P)``: ``sum_ij P_ij dK_ij / dlog p`` for every parameter ``p``;
 - ``apply(A)``: ``(dK / dlog p) A`` for every parameter ``p``.
@@ -13,12 +13,12 @@ Parameters are positive and enter by their logarithm. They are named as in the c
 kernel says itself: ``kinds``, ``typical`` and ``bounds``.
 """
 
+from foldwise.kernels.base import Kernel, Pairs, RowPairs
 from foldwise.kernels.single import (
     RBF,
     AdditiveChi2,
     DistancePairs,
     ExpChi2,
-    Kernel,
     Linear,
     Polynomial,
     Precomputed,
@@ -34,8 +34,10 @@ __all__ = [
     "ExpChi2",
     "Kernel",
     "Linear",
+    "Pairs",
     "Polynomial",
     "Precomputed",
+    "RowPairs",
     "Sum",
     "check_positive",
     "named_columns",

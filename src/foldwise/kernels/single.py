@@ -1,15 +1,16 @@
-"""Kernels of one form each, and what their matrices share."""
+"""Kernels with a formula of their own, and the matrices of their pairs of rows."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable
 from typing import Any, ClassVar
 
 import numpy as np
-from sklearn.base import BaseEstimator
+import numpy.typing as npt
 from sklearn.metrics.pairwise import additive_chi2_kernel
 
-from foldwise.arguments import FLAG, Table, check_arguments, integer, number, numbers
+from foldwise.arguments import FLAG, Table, integer, number, numbers
+from foldwise.kernels.base import Array, Kernel, Pairs
 from foldwise.linalg import cholesky
 
 __all__ = [
@@ -17,7 +18,6 @@ __all__ = [
     "AdditiveChi2",
     "DistancePairs",
     "ExpChi2",
-    "Kernel",
     "Linear",
     "Polynomial",
     "Precomputed",
@@ -25,128 +25,9 @@ __all__ = [
     "squared_distances",
 ]
 
-Array = np.ndarray
 
-
-class Kernel(BaseEstimator):
-    """Base of all kernels; subclasses define :meth:`parameters`, :meth:`pairs` and :meth:`__call__`.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> RBF(gamma=0.5)(np.array([[0.0], [2.0]]), np.array([[0.0]])).round(4).tolist()
-    [[1.0], [0.1353]]
-    """
-
-    widths: ClassVar[Sequence[str]] = ()
-    """Names of the parameters that make the kernel narrower as they grow, such as ``gamma`` of :class:`RBF`."""
-    has_single_pairs: ClassVar[bool] = False
-    """Whether distances can be kept in single precision: :meth:`single_pairs`."""
-    _arguments: ClassVar[Table] = {}
-
-    def check(self) -> None:
-        """Raise an error when a parameter is not what it may be."""
-        check_arguments(self)
-
-    def names(self) -> list[str]:
-        """Names of the tunable parameters, which may be any."""
-        return list(self.parameters(1))
-
-    def kinds(self) -> dict[str, str]:
-        """What each parameter is: a "width" (one of :attr:`widths`), a "weight" of a part, or "other".
-
-        Widths of single features are drawn together by a search, and its first points vary all widths.
-        """
-        return {name: "width" if name in self.widths else "other" for name in self.names()}
-
-    def typical(self, X: Array) -> dict[str, float]:
-        """A value of every parameter from which a search on these rows may start.
-
-        A width is chosen so that a typical pair of rows has ``-log(k(x, z) / sqrt(k(x, x) k(z, z))) = 1``, all others
-        being as they are; any other parameter keeps its value.
-        """
-        own = {name: float(np.mean(values)) for name, values in self.parameters(X.shape[1]).items()}
-        rows = X[:: max(1, len(X) // 200)]
-        for name, kind in self.kinds().items():
-            if kind == "width":
-                own[name] = _typical_width(self, name, rows)
-        return own
-
-    def bounds(self, X: Array) -> dict[str, tuple[float, float]]:
-        """Between which values a search on these rows may look for every parameter: from typical ones, by default."""
-        kinds = self.kinds()
-        lowest = {name: 1e-2 if kinds[name] == "other" else 1e-4 for name in kinds}
-        return {name: (lowest[name] * value, 1e2 * value) for name, value in self.typical(X).items()}
-
-    def parameters(self, d: int) -> dict[str, Array]:
-        """Values of the tunable parameters by name, each an array; ``d`` is the number of columns of X."""
-        return {}
-
-    def with_parameters(self, values: Mapping[str, Any]) -> Kernel:
-        """A copy with these parameter values."""
-        out = type(self)(**self.get_params(deep=False))
-        return out.set_params(**{k: _plain(v) for k, v in values.items()})
-
-    def pairs(self, X: Array, U: Array | None = None) -> Any:
-        """The parameter-free part of the kernel matrix of the rows of ``X``, or of ``X`` with the rows of ``U``."""
-        raise TypeError(f"{type(self).__name__} does not define pairs(X)")
-
-    def __call__(self, X: Array, Z: Array) -> Array:
-        """The kernel matrix of two sets of rows."""
-        raise TypeError(f"{type(self).__name__} does not define __call__(X, Z)")
-
-    def diagonal(self, X: Array) -> Array:
-        """``k(x, x)`` for every row."""
-        return np.array([float(self(row[None], row[None])[0, 0]) for row in X])
-
-    @property
-    def precomputed(self) -> bool:
-        """Whether columns of ``X`` stand for training rows."""
-        return False
-
-    def single_pairs(self, X: Array) -> Any:
-        """Pairs of the rows of ``X`` with distances in single precision."""
-        raise TypeError(f"{type(self).__name__} does not define single_pairs(X)")
-
-    @property
-    def is_linear(self) -> bool:
-        """Whether decisions are linear in the features; a precomputed kernel is taken to be curved."""
-        return False
-
-    def reordered(self, X: Array, order: Array) -> Array:
-        """Training rows in another order."""
-        return X[order]
-
-    def resolved(self, names: Sequence[str] | None) -> Kernel:
-        """This kernel with columns that were chosen by name turned into numbers."""
-        return self
-
-
-def _typical_width(kernel: Kernel, name: str, X: Array) -> float:
-    """The value of one parameter at which the mean exponent over pairs of rows is 1, by bisection of its logarithm."""
-    size = kernel.parameters(X.shape[1])[name].size
-    floor = np.finfo(float).tiny
-
-    def exponent(log_p: float) -> float:
-        value = np.exp(log_p)
-        changed = kernel.with_parameters({name: value if size == 1 else np.full(size, value)})
-        own = np.sqrt(np.maximum(changed.diagonal(X), floor))
-        return float(-np.log(np.clip(changed(X, X) / np.outer(own, own), 1e-300, 1.0)).mean())
-
-    low, high = np.log(1e-10), np.log(1e10)
-    for _ in range(60):
-        middle = 0.5 * (low + high)
-        low, high = (middle, high) if exponent(middle) < 1.0 else (low, middle)
-    return float(np.exp(0.5 * (low + high)))
-
-
-def _plain(value: Any) -> Any:
-    array = np.asarray(value, float)
-    return float(array.ravel()[0]) if array.size == 1 else array
-
-
-class _Fixed:
-    """Pairs of a kernel without parameters."""
+class _FixedPairs:
+    """A kernel matrix without parameters."""
 
     def __init__(self, K: Array) -> None:
         self.K = K
@@ -172,17 +53,18 @@ class Linear(Kernel):
     """``k(x, z) = x'z``."""
 
     @property
-    def is_linear(self):
+    def is_linear(self) -> bool:
         return True
 
-    def pairs(self, X, U=None):
-        return _Fixed(X @ (X if U is None else U).T)
+    def pairs(self, X: Array, U: Array | None = None) -> Pairs:
+        return _FixedPairs(X @ (X if U is None else U).T)
 
-    def __call__(self, X, Z):
+    def __call__(self, X: Array, Z: Array) -> Array:
         return X @ Z.T
 
-    def diagonal(self, X):
-        return np.einsum("ij,ij->i", X, X)
+    def diagonal(self, X: Array) -> Array:
+        squares: Array = np.einsum("ij,ij->i", X, X)
+        return squares
 
 
 class Precomputed(Kernel):
@@ -192,24 +74,24 @@ class Precomputed(Kernel):
     """
 
     @property
-    def precomputed(self):
+    def precomputed(self) -> bool:
         return True
 
-    def reordered(self, X, order):
+    def reordered(self, X: Array, order: npt.NDArray[np.intp]) -> Array:
         _check_square(X)
         return X[np.ix_(order, order)]
 
-    def pairs(self, X, U=None):
+    def pairs(self, X: Array, U: Array | None = None) -> Pairs:
         if U is not None:
             raise ValueError("a precomputed kernel has no low-rank form; use low_rank=False")
         _check_square(X)
         check_positive(X)
-        return _Fixed(X)
+        return _FixedPairs(X)
 
-    def __call__(self, X, Z):
+    def __call__(self, X: Array, Z: Array) -> Array:
         return X
 
-    def diagonal(self, X):
+    def diagonal(self, X: Array) -> Array:
         return np.diagonal(X).copy()
 
 
@@ -251,7 +133,7 @@ def squared_distances(X: Array, U: Array | None = None) -> Array:
     centre = X.mean(axis=0)
     left = X - centre
     right = left if U is None else U - centre
-    out = left @ right.T
+    out: Array = left @ right.T
     out *= -2.0
     own, other = np.einsum("ij,ij->i", left, left), np.einsum("ij,ij->i", right, right)
     out += own[:, None]
@@ -269,15 +151,16 @@ def squared_distances(X: Array, U: Array | None = None) -> Array:
     return out
 
 
-def _single(distances: Callable[[Array, Array], Array], X: Array, block: int = 256) -> Array:
+def _single_precision(
+    distances: Callable[[Array, Array], Array], X: Array, block: int = 256
+) -> npt.NDArray[np.float32]:
     """Distances of all rows in single precision, symmetric, from ``distances(some rows, other rows)``."""
     out = np.empty((len(X), len(X)), dtype=np.float32)
     for first in range(0, len(X), block):
         own = slice(first, min(first + block, len(X)))
         out[own, first:] = distances(X[own], X[first:])
-        out[first:, own] = out[
-            own, first:
-        ].T  # the block on the diagonal is then its own transpose's upper half
+        # The block on the diagonal is then its own transpose's upper half.
+        out[first:, own] = out[own, first:].T
     out.flat[:: len(X) + 1] = 0.0
     return out
 
@@ -298,23 +181,24 @@ class DistancePairs:
     [[1.0, 0.3679], [0.3679, 1.0]]
     """
 
-    def __init__(self, D: Array) -> None:
+    def __init__(self, D: npt.NDArray[np.floating[Any]]) -> None:
         self.D = D
 
     def value(self, log_p: Array) -> Array:
         """The kernel matrix at these log-parameters."""
         self.gamma = float(np.exp(log_p[0]))
-        self.K = np.multiply(self.D, -self.gamma)
+        self.K = np.empty_like(self.D)
+        np.multiply(self.D, -self.gamma, out=self.K)
         np.exp(self.K, out=self.K)
         return self.K
 
-    def rows(self, log_p: Array, index: Array) -> Array:
+    def rows(self, log_p: Array, index: npt.NDArray[np.intp]) -> Array:
         """Some rows of the (symmetric) kernel matrix."""
         out = np.take(self.D, index, axis=0)
         out *= -float(np.exp(log_p[0]))
         return np.exp(out, out=out)
 
-    def apply_rows(self, log_p: Array, index: Array, K: Array, A: Array) -> Array:
+    def apply_rows(self, log_p: Array, index: npt.NDArray[np.intp], K: Array, A: Array) -> Array:
         """``(dK / dlog p) A`` for ``A`` that is zero but on the rows ``index``; ``K`` and ``A`` are given on these."""
         slopes = np.take(self.D, index, axis=0).astype(float, copy=False) * K
         return -float(np.exp(log_p[0])) * (slopes.T @ A)[None]
@@ -326,7 +210,8 @@ class DistancePairs:
     def apply(self, A: Array) -> Array:
         """``(dK / dlog p) A``."""
         if self.D.dtype == A.dtype:
-            return -self.gamma * ((self.D * self.K) @ A)[None]
+            whole: Array = -self.gamma * ((self.D * self.K) @ A)[None]
+            return whole
         out = np.empty((len(self.D), A.shape[1]))
         for first in range(0, len(out), 256):  # in single precision: blocks are multiplied in double
             part = slice(first, first + 256)
@@ -335,7 +220,8 @@ class DistancePairs:
 
     def apply_transposed(self, A: Array) -> Array:
         """``(dK / dlog p)' A``."""
-        return -self.gamma * ((self.D * self.K).T @ A)[None]
+        out: Array = -self.gamma * ((self.D * self.K).T @ A)[None]
+        return out
 
 
 class _ArdPairs:
@@ -363,7 +249,8 @@ class _ArdPairs:
         """``sum_ij P_ij dK_ij / dlog p``."""
         B = P * self.K
         ends = B.sum(axis=1) @ self.X2 + B.sum(axis=0) @ self.U2
-        return -self.gamma * (ends - 2.0 * np.einsum("id,id->d", self.X, B @ self.U))
+        out: Array = -self.gamma * (ends - 2.0 * np.einsum("id,id->d", self.X, B @ self.U))
+        return out
 
     def apply(self, A: Array) -> Array:
         """``(dK / dlog p) A``."""
@@ -411,17 +298,17 @@ class RBF(Kernel):
     has_single_pairs = True
     _arguments: ClassVar[Table] = {"gamma": numbers(at_least=0), "ard": FLAG}
 
-    def __init__(self, gamma=1.0, ard=False):
+    def __init__(self, gamma: float | npt.ArrayLike = 1.0, ard: bool = False) -> None:
         self.gamma = gamma
         self.ard = ard
 
-    def names(self):
+    def names(self) -> list[str]:
         return ["gamma"]
 
-    def typical(self, X):
+    def typical(self, X: Array) -> dict[str, float]:
         return {"gamma": 1.0 / _total_variance(X)}  # a typical exponent is 2
 
-    def parameters(self, d):
+    def parameters(self, d: int) -> dict[str, Array]:
         self.check()
         gamma = np.atleast_1d(np.asarray(self.gamma, float))
         if gamma.size not in (1, d):
@@ -432,19 +319,20 @@ class RBF(Kernel):
             return {"gamma": gamma}
         return {"gamma": np.broadcast_to(gamma, d).copy()}
 
-    def pairs(self, X, U=None):
+    def pairs(self, X: Array, U: Array | None = None) -> Pairs:
         if self.ard or np.size(self.gamma) > 1:
             return _ArdPairs(X, U)
         return DistancePairs(squared_distances(X, U))
 
-    def single_pairs(self, X):
-        return DistancePairs(_single(squared_distances, X))
+    def single_pairs(self, X: Array) -> DistancePairs:
+        """Pairs of the rows of ``X`` with distances in single precision; formed in blocks of rows."""
+        return DistancePairs(_single_precision(squared_distances, X))
 
-    def __call__(self, X, Z):
+    def __call__(self, X: Array, Z: Array) -> Array:
         scale = np.sqrt(np.asarray(self.gamma, float))
         return np.exp(-squared_distances(Z * scale, X * scale).T)
 
-    def diagonal(self, X):
+    def diagonal(self, X: Array) -> Array:
         return np.ones(len(X))
 
 
@@ -485,26 +373,26 @@ class Polynomial(Kernel):
         "coef0": number(at_least=0),
     }
 
-    def __init__(self, degree=3, gamma=1.0, coef0=1.0):
+    def __init__(self, degree: int = 3, gamma: float = 1.0, coef0: float = 1.0) -> None:
         self.degree = degree
         self.gamma = gamma
         self.coef0 = coef0
 
     @property
-    def is_linear(self):
+    def is_linear(self) -> bool:
         return self.degree == 1
 
-    def typical(self, X):
+    def typical(self, X: Array) -> dict[str, float]:
         return {"gamma": 1.0 / _total_variance(X), "coef0": 1.0}
 
-    def parameters(self, d):
+    def parameters(self, d: int) -> dict[str, Array]:
         self.check()
         return {"gamma": np.atleast_1d(float(self.gamma)), "coef0": np.atleast_1d(float(self.coef0))}
 
-    def pairs(self, X, U=None):
+    def pairs(self, X: Array, U: Array | None = None) -> Pairs:
         return _PolynomialPairs(X @ (X if U is None else U).T, int(self.degree))
 
-    def __call__(self, X, Z):
+    def __call__(self, X: Array, Z: Array) -> Array:
         return (float(self.gamma) * (X @ Z.T) + float(self.coef0)) ** int(self.degree)
 
 
@@ -516,10 +404,11 @@ def _check_histograms(X: Array) -> None:
         )
 
 
-def _chi2(X: np.ndarray, Z: np.ndarray | None = None) -> np.ndarray:
+def _chi2(X: Array, Z: Array | None = None) -> Array:
     """Minus the chi-squared distances of rows; scikit-learn's routine takes no array that must not be written to."""
     first, second = (A if A is None else np.require(A, requirements="W") for A in (X, Z))
-    return additive_chi2_kernel(first, second)
+    out: Array = additive_chi2_kernel(first, second)
+    return out
 
 
 class ExpChi2(Kernel):
@@ -529,44 +418,47 @@ class ExpChi2(Kernel):
     has_single_pairs = True
     _arguments: ClassVar[Table] = {"gamma": number(at_least=0)}
 
-    def __init__(self, gamma=1.0):
+    def __init__(self, gamma: float = 1.0) -> None:
         self.gamma = gamma
 
-    def typical(self, X):
+    def typical(self, X: Array) -> dict[str, float]:
         sample = X[:: max(1, len(X) // 200)]
         _check_histograms(sample)
         return {"gamma": 1.0 / max(float(-_chi2(sample).mean()), 1e-12)}
 
-    def parameters(self, d):
+    def parameters(self, d: int) -> dict[str, Array]:
         self.check()
         return {"gamma": np.atleast_1d(float(self.gamma))}
 
-    def pairs(self, X, U=None):
+    def pairs(self, X: Array, U: Array | None = None) -> Pairs:
         _check_histograms(X)
         return DistancePairs(-_chi2(X, U))
 
-    def single_pairs(self, X):
+    def single_pairs(self, X: Array) -> DistancePairs:
+        """Pairs of the rows of ``X`` with distances in single precision; formed in blocks of rows."""
         _check_histograms(X)
-        return DistancePairs(_single(lambda A, B: -_chi2(A, B), X))
+        return DistancePairs(_single_precision(lambda A, B: -_chi2(A, B), X))
 
-    def __call__(self, X, Z):
+    def __call__(self, X: Array, Z: Array) -> Array:
         _check_histograms(X)
         return np.exp(float(self.gamma) * _chi2(X, Z))
 
-    def diagonal(self, X):
+    def diagonal(self, X: Array) -> Array:
         return np.ones(len(X))
 
 
 class AdditiveChi2(Kernel):
     """``k(x, z) = sum_d 2 x_d z_d / (x_d + z_d)`` for histograms (thesis 6.2)."""
 
-    def pairs(self, X, U=None):
-        return _Fixed(self(X, X if U is None else U))
+    def pairs(self, X: Array, U: Array | None = None) -> Pairs:
+        return _FixedPairs(self(X, X if U is None else U))
 
-    def __call__(self, X, Z):
+    def __call__(self, X: Array, Z: Array) -> Array:
         _check_histograms(X)
         # 4 x z / (x + z) = (x + z) - (x - z)^2 / (x + z)
-        return 0.5 * (X.sum(axis=1)[:, None] + Z.sum(axis=1)[None, :] + _chi2(X, Z))
+        out: Array = 0.5 * (X.sum(axis=1)[:, None] + Z.sum(axis=1)[None, :] + _chi2(X, Z))
+        return out
 
-    def diagonal(self, X):
-        return X.sum(axis=1)
+    def diagonal(self, X: Array) -> Array:
+        total: Array = X.sum(axis=1)
+        return total

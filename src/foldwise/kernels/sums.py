@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Any, ClassVar
+from collections.abc import Mapping, Sequence
+from typing import Any, ClassVar, Self
 
 import numpy as np
+import numpy.typing as npt
 from sklearn.base import clone
 
 from foldwise.arguments import NONE, Table, numbers, sequence, shown
-from foldwise.kernels.single import Array, Kernel
+from foldwise.kernels.base import Array, Kernel, Pairs
 
 __all__ = ["Sum", "named_columns"]
 
@@ -17,7 +18,7 @@ __all__ = ["Sum", "named_columns"]
 class _SumPairs:
     """``K = sum_p beta_p K_p``."""
 
-    def __init__(self, parts: list, sizes: list[int]) -> None:
+    def __init__(self, parts: list[Pairs], sizes: list[int]) -> None:
         self.parts, self.sizes = parts, sizes
 
     def value(self, log_p: Array) -> Array:
@@ -29,7 +30,8 @@ class _SumPairs:
             part.value(log_p[first:last])
             for part, first, last in zip(self.parts, edges, edges[1:], strict=False)
         ]
-        return sum(beta * K for beta, K in zip(self.beta, self.values, strict=True))
+        out: Array = sum(beta * K for beta, K in zip(self.beta, self.values, strict=True))
+        return out
 
     def contract(self, P: Array) -> Array:
         """``sum_ij P_ij dK_ij / dlog p``."""
@@ -84,25 +86,30 @@ class Sum(Kernel):
         "columns": sequence(lambda choice: True, "a list with the columns of every kernel") | NONE,
     }
 
-    def check(self):
+    def check(self) -> None:
         super().check()
         for kernel in self.kernels:
             kernel.check()
 
-    def __init__(self, kernels, weights=None, columns=None):
+    def __init__(
+        self,
+        kernels: Sequence[Kernel],
+        weights: npt.ArrayLike | None = None,
+        columns: Sequence[Any] | None = None,
+    ) -> None:
         self.kernels = kernels
         self.weights = weights
         self.columns = columns
 
-    def get_params(self, deep=True):
+    def get_params(self, deep: bool = True) -> dict[str, Any]:
         """Parameters by name; with ``deep`` also those of the parts, as ``k0``, ``k0__gamma``, ..."""
-        out = super().get_params(deep=False)
+        out: dict[str, Any] = super().get_params(deep=False)
         for p, kernel in enumerate(self.kernels if deep and isinstance(self.kernels, (list, tuple)) else ()):
             inner = {f"k{p}__{name}": value for name, value in kernel.get_params().items()}
             out |= {f"k{p}": kernel, **inner}
         return out
 
-    def set_params(self, **params):
+    def set_params(self, **params: Any) -> Self:
         """Set parameters; those of a part, such as ``k0__gamma``, in a copy of it."""
         kernels = list(self.kernels)
         own = {}
@@ -116,26 +123,27 @@ class Sum(Kernel):
             kernels[p] = clone(kernels[p]).set_params(**{inner: value}) if inner else value
         if kernels != list(self.kernels):
             self.kernels = kernels
-        return super().set_params(**own)
+        super().set_params(**own)
+        return self
 
-    def names(self):
+    def names(self) -> list[str]:
         inner = [f"k{p}__{name}" for p, kernel in enumerate(self.kernels) for name in kernel.names()]
         return ["weights", *inner]
 
-    def kinds(self):
+    def kinds(self) -> dict[str, str]:
         inner = {
             f"k{p}__{name}": kind for p, k in enumerate(self.kernels) for name, kind in k.kinds().items()
         }
         return {"weights": "weight", **inner}
 
-    def typical(self, X):
+    def typical(self, X: Array) -> dict[str, float]:
         out = {"weights": 1.0 / len(self.kernels)}
         for p, kernel in enumerate(self.kernels):
             part = kernel.typical(X[:, self._columns(p)])
             out |= {f"k{p}__{name}": value for name, value in part.items()}
         return out
 
-    def bounds(self, X):
+    def bounds(self, X: Array) -> dict[str, tuple[float, float]]:
         out = {"weights": (1e-4, 1e2)}
         for p, kernel in enumerate(self.kernels):
             part = kernel.bounds(X[:, self._columns(p)])
@@ -158,9 +166,10 @@ class Sum(Kernel):
         weights = np.full(P, 1.0 / P) if self.weights is None else np.asarray(self.weights, float)
         if weights.shape != (P,):
             raise ValueError(f"Sum has {P} kernels and {weights.size} weights; they must be equal in number")
-        return np.maximum(weights, np.finfo(float).tiny)
+        out: Array = np.maximum(weights, np.finfo(float).tiny)
+        return out
 
-    def parameters(self, d):
+    def parameters(self, d: int) -> dict[str, Array]:
         self.check()
         out = {"weights": self._weights()}
         for p, kernel in enumerate(self.kernels):
@@ -186,14 +195,14 @@ class Sum(Kernel):
         return width
 
     @property
-    def precomputed(self):
+    def precomputed(self) -> bool:
         return any(kernel.precomputed for kernel in self.kernels)
 
     @property
-    def is_linear(self):
+    def is_linear(self) -> bool:
         return all(kernel.is_linear for kernel in self.kernels)
 
-    def reordered(self, X, order):
+    def reordered(self, X: Array, order: npt.NDArray[np.intp]) -> Array:
         out = X[order]
         for p, kernel in enumerate(self.kernels):
             if kernel.precomputed:
@@ -201,7 +210,7 @@ class Sum(Kernel):
                 out[:, columns] = kernel.reordered(X[:, columns], order)
         return out
 
-    def resolved(self, names):
+    def resolved(self, names: Sequence[str] | None) -> Kernel:
         if names is None:
             return self
         P = len(self.kernels)
@@ -210,19 +219,19 @@ class Sum(Kernel):
         kernels = [kernel.resolved(part) for kernel, part in zip(self.kernels, inner, strict=False)]
         return Sum(kernels, self.weights, None if self.columns is None else columns)
 
-    def with_parameters(self, values):
+    def with_parameters(self, values: Mapping[str, Any]) -> Self:
         kernels = list(self.kernels)
-        own: dict[str, Any] = {}
+        weights = self.weights
         for name, value in values.items():
             if name == "weights":
-                own["weights"] = np.atleast_1d(np.asarray(value, float))
+                weights = np.atleast_1d(np.asarray(value, float))
                 continue
             part, inner = name.split("__", 1)
             p = int(part[1:])
             kernels[p] = kernels[p].with_parameters({inner: value})
-        return Sum(kernels, own.get("weights", self.weights), self.columns)
+        return type(self)(kernels, weights, self.columns)
 
-    def pairs(self, X, U=None):
+    def pairs(self, X: Array, U: Array | None = None) -> Pairs:
         parts, sizes = [], []
         for p, kernel in enumerate(self.kernels):
             columns = self._columns(p)
@@ -231,14 +240,14 @@ class Sum(Kernel):
             sizes.append(sum(v.size for v in kernel.parameters(block.shape[1]).values()))
         return _SumPairs(parts, sizes)
 
-    def __call__(self, X, Z):
+    def __call__(self, X: Array, Z: Array) -> Array:
         total = 0.0
         for p, (kernel, weight) in enumerate(zip(self.kernels, self._weights(), strict=True)):
             columns = self._columns(p)
             total = total + weight * kernel(X[:, columns], Z[:, columns])
         return np.asarray(total)
 
-    def diagonal(self, X):
+    def diagonal(self, X: Array) -> Array:
         parts = [kernel.diagonal(X[:, self._columns(p)]) for p, kernel in enumerate(self.kernels)]
         return self._weights() @ np.stack(parts)
 

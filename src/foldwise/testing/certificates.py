@@ -23,7 +23,7 @@ so neither the units of columns nor their distance from zero matter. What double
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -148,8 +148,11 @@ class _TrainingLoss:
 
 
 def _training_loss(model: Any, group: np.ndarray) -> _TrainingLoss:
-    """The loss that a machine is trained with, by its name or as an object with parameters of its own."""
-    spec = getattr(model, "loss", "epsilon_insensitive")
+    """The loss that a machine is trained with, by its name or as an object with parameters of its own.
+
+    A loss of somebody else has no other formula than its own: its ``grad`` or, with corners, its ``pieces``.
+    """
+    spec: Any = getattr(model, "loss", "epsilon_insensitive")
     name = spec if isinstance(spec, str) else _snake(type(spec).__name__)
     tube = (
         model.epsilon
@@ -177,9 +180,22 @@ def _training_loss(model: Any, group: np.ndarray) -> _TrainingLoss:
         "modified_log_hinge": lambda z, y, side: -y * expit(-mu * (y * z - 1)),
         "quartic_hinge": lambda z, y, side: -y * _quartic(np.clip((y * z - 1) / band, -1, 1)),
     }
-    if name not in smooth:
-        raise ValueError(f"no derivative is written down for the loss {spec!r}")
-    return _TrainingLoss(smooth[name])
+    if name in smooth:
+        return _TrainingLoss(smooth[name])
+    if not spec.convex:
+        raise ValueError(
+            f"{spec!r} is not convex, so conditions on its slopes prove no minimum; use a convex loss"
+        )
+    if spec.polyhedral:
+        return _TrainingLoss(lambda z, y, side: _steepest(spec.pieces(y), z, side), corners=True)
+    return _TrainingLoss(lambda z, y, side: spec.grad(z, y))
+
+
+def _steepest(pieces: Sequence[tuple[np.ndarray, np.ndarray]], z: np.ndarray, side: int) -> np.ndarray:
+    """The slope of ``max_i (k_i z + c_i)`` to the left or right: the least or largest of the pieces that reach it."""
+    slopes, lines = np.stack([k for k, _ in pieces]), np.stack([k * z + c for k, c in pieces])
+    reach = lines >= lines.max(axis=0)
+    return np.max(np.where(reach, side * slopes, -np.inf), axis=0) * side
 
 
 def _snake(name: str) -> str:

@@ -1,12 +1,12 @@
 """Cross-validation by hand: the plain estimator refitted fold by fold, the criterion by its formula.
 
-Nothing here shares code with our problems and solvers.
+Nothing here shares code with our problems and solvers. A criterion of somebody else has no other formula than its own.
 """
 
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from inspect import signature
 from itertools import combinations
 from typing import Any
@@ -22,6 +22,7 @@ from sklearn.model_selection import check_cv
 from sklearn.pipeline import Pipeline
 from sklearn.utils.class_weight import compute_class_weight
 
+from foldwise.criteria import Criterion, OutOfFold, Part
 from foldwise.testing.certificates import optimality
 
 __all__ = ["CrossValidation", "criterion_values", "is_exact", "last_step"]
@@ -29,6 +30,8 @@ __all__ = ["CrossValidation", "criterion_values", "is_exact", "last_step"]
 
 def criterion_values(criterion: Any, z: np.ndarray, y: np.ndarray) -> np.ndarray:
     """The criterion of decisions ``z`` and targets ``y``, row by row, written down from docs/criteria.md.
+
+    A loss that is not in the table there is valued by its own formula, which ``check_loss`` holds against differences.
 
     >>> from foldwise.losses import Hinge
     >>> criterion_values(Hinge(), np.array([0.5]), np.array([1.0])).tolist()
@@ -46,7 +49,7 @@ def criterion_values(criterion: Any, z: np.ndarray, y: np.ndarray) -> np.ndarray
         "SmoothMisclassification": lambda: np.exp(-np.logaddexp(0, s * m)),
         "Misclassification": lambda: (np.where(z >= 0, 1, -1) != y).astype(float),
     }
-    return formulas[name]()
+    return formulas[name]() if name in formulas else criterion.value(z, y)
 
 
 class CrossValidation:
@@ -85,15 +88,20 @@ class CrossValidation:
 
     def value(self, params: Mapping[str, Any], order: np.random.Generator | None = None) -> float:
         """``H`` at these parameters: the mean over folds; ``order`` shuffles the training rows."""
-        if type(self.criterion).__name__ == "ProfiledLogistic":
-            return self._profiled(params, order)
-        return float(np.mean(self.by_fold(params, order)))
-
-    def _profiled(self, params: Mapping[str, Any], order: np.random.Generator | None) -> float:
-        """The logistic loss in the best unit of all decisions together, by a solver that knows nothing of it."""
+        if not isinstance(self.criterion, Criterion):
+            return float(np.mean(self.by_fold(params, order)))
         found = [self._machines_of(params, train, test, order) for train, test in self.splits]
-        z, y = (np.concatenate([one[k] for fold in found for one in fold]) for k in (0, 1))
-        v = np.concatenate([one[2] / one[2].sum() / len(fold) / len(found) for fold in found for one in fold])
+        parts = [
+            Part(0, task, task, None, z, y, v / v.sum() / len(fold) / len(found))
+            for task, (z, y, v, fold) in enumerate((*one, fold) for fold in found for one in fold)
+        ]
+        out = OutOfFold(parts, len(parts))
+        if type(self.criterion).__name__ == "ProfiledLogistic":
+            return self._profiled(out.z, out.y, out.v)
+        return self.criterion.value(out)
+
+    def _profiled(self, z: np.ndarray, y: np.ndarray, v: np.ndarray) -> float:
+        """The logistic loss in the best unit of all decisions together, by a solver that knows nothing of it."""
         s, unit = 1.0 / (np.count_nonzero(v) + 2.0), max(float(np.abs(z).max()), np.finfo(float).tiny)
 
         def loss(x: np.ndarray) -> float:
@@ -130,12 +138,24 @@ class CrossValidation:
         finally:
             self.X = whole
 
-    def _fold(self, params, train, test, order) -> float:
+    def _fold(
+        self,
+        params: Mapping[str, Any],
+        train: np.ndarray,
+        test: np.ndarray,
+        order: np.random.Generator | None,
+    ) -> float:
         parts = self._machines_of(params, train, test, order)
         losses = [np.average(criterion_values(self.criterion, z, y), weights=v) for z, y, v in parts]
         return float(np.mean(losses))
 
-    def _machines_of(self, params, train, test, order) -> list[tuple[np.ndarray, np.ndarray, np.ndarray]]:
+    def _machines_of(
+        self,
+        params: Mapping[str, Any],
+        train: np.ndarray,
+        test: np.ndarray,
+        order: np.random.Generator | None,
+    ) -> list[tuple[np.ndarray, np.ndarray, np.ndarray]]:
         """Decisions, targets and weights of the validation rows of every machine that is fitted to a fold."""
         train = train if order is None else order.permutation(train)
         with warnings.catch_warnings(record=True) as caught:
@@ -163,7 +183,7 @@ class CrossValidation:
             weights = {label: 1 / v[self.y[train] == label].sum() for label in self.classes.tolist()}
         return np.array([weights[label] for label in self.y[test].tolist()])
 
-    def _fitted(self, params, train, test) -> tuple[Any, Any]:
+    def _fitted(self, params: Mapping[str, Any], train: np.ndarray, test: np.ndarray) -> tuple[Any, Any]:
         """The last step, fitted to the training rows, and the validation rows as it sees them."""
         last, inner, outer = self._last_step(params, train, test)
         y, given = self.y[train], self._given(train)
@@ -175,7 +195,9 @@ class CrossValidation:
         """What ``fit`` is given beside X and y."""
         return {name: value[rows] for name, value in self.fit_params.items()}
 
-    def _last_step(self, params, train, test) -> tuple[Any, Any, Any]:
+    def _last_step(
+        self, params: Mapping[str, Any], train: np.ndarray, test: np.ndarray
+    ) -> tuple[Any, Any, Any]:
         """The last step, not fitted, and the training and validation rows as it sees them."""
         whole = clone(self.estimator).set_params(**params)
         X = self.X
@@ -243,12 +265,14 @@ class CrossValidation:
     def _many(self) -> bool:
         return self.classes is not None and len(self.classes) > 2
 
-    def _decisions(self, model, outer) -> np.ndarray:
+    def _decisions(self, model: Any, outer: Any) -> np.ndarray:
         if self.classes is None:
             return np.asarray(model.predict(outer), float)
         return np.asarray(model.decision_function(outer), float)
 
-    def _machines(self, z, test):
+    def _machines(
+        self, z: np.ndarray, test: np.ndarray
+    ) -> Iterator[tuple[np.ndarray, np.ndarray, np.ndarray]]:
         """Decisions, targets in {-1, +1} (or numbers) and rows that count, of every machine."""
         everyone = np.ones(len(test), bool)
         if self.classes is None:
@@ -268,7 +292,10 @@ class CrossValidation:
         if self.classes is not None:
             return 1.0
         y = self.y.astype(float)
-        return float(np.mean(criterion_values(self.criterion, np.full(len(y), np.median(y)), y)))
+        z, v = np.full(len(y), np.median(y)), np.full(len(y), 1.0 / len(y))
+        if isinstance(self.criterion, Criterion):
+            return self.criterion.value(OutOfFold([Part(0, 0, 0, None, z, y, v)], 1))
+        return float(v @ criterion_values(self.criterion, z, y))
 
 
 SLOPES: dict[str, Callable[[np.ndarray, np.ndarray, Any], np.ndarray]] = {
