@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 import time
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import pytest
@@ -612,3 +612,63 @@ def test_a_step_to_nowhere_ends_the_search():
     result = Lost().minimize(bilevel, theta)
     assert result.n_evaluations == 1
     assert result.status is Status.STALLED
+
+
+class Falters:
+    """A solver that stops short of the solution up to some part of the range of ``theta``."""
+
+    def __init__(self, solver, share):
+        self.solver, self.share = solver, share
+
+    def solve(self, problem, theta, W):
+        point, space = self.solver.solve(problem, theta, W), problem.parameters.space
+        if theta[0] > space.lower[0] + self.share * (space.upper[0] - space.lower[0]):
+            return point
+        return problem.unsolved(1.05 * point.W, theta, 1.05 * point.Z)
+
+
+@pytest.mark.parametrize("share", [0.4, 1.0])
+def test_points_that_are_not_solved_win_only_where_none_are(share):
+    """The best points of all are among those that are not solved, and come first."""
+    bilevel, theta = small_bilevel(Logistic(), Logistic())
+    bilevel.solver = Falters(bilevel.solver, share)
+    result = Walk().minimize(bilevel, theta)
+    allowed = [record.admissible for record in result.history]
+    least = min(record.objective for record in result.history)
+    assert result.objective == min(r.objective for r in result.history if r.admissible)
+    assert result.objective == result.history[-1].best
+    assert result.objective_start == result.history[allowed.index(True)].objective
+    if share == 1.0:
+        assert all(allowed)
+        assert result.objective == least
+        assert max(result.kkt) > 1e-5
+        assert result.warnings
+    else:
+        assert allowed == [False] * 4 + [True] * 5
+        assert result.objective > least
+        assert max(result.kkt) <= 1e-5
+        assert not result.warnings
+
+
+def test_a_start_whose_end_is_solved_goes_before_one_with_less_error():
+    bilevel, theta = small_bilevel(Logistic(), Logistic())
+    good = Walk().minimize(bilevel, theta)
+    bad = replace(good, objective=0.5 * good.objective, kkt=[1.0 for _ in good.kkt])
+    bad.history = [replace(record, objective=0.5 * record.objective) for record in good.history]
+    both = merge([], [bad, good])
+    assert both.objective == good.objective
+    assert both.objective == min(record.objective for record in both.history if record.admissible)
+    assert merge([], [bad, bad]).objective == bad.objective
+
+
+def test_callbacks_cannot_change_the_records():
+    bilevel, theta = small_bilevel(Logistic(), Logistic())
+
+    def spoil(record):
+        record.objective = -1.0
+        record.params.clear()
+        record.fold_objectives.clear()
+
+    plain, spoilt = Walk().minimize(bilevel, theta), Walk().minimize(bilevel, theta, callback=spoil)
+    for one, other in zip(plain.history, spoilt.history, strict=True):
+        assert replace(other, elapsed=one.elapsed) == one

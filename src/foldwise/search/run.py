@@ -17,7 +17,7 @@ from foldwise.optimizers import METHODS
 from foldwise.optimizers.base import Minimizer, plain_params, run
 from foldwise.optimizers.starts import has_boxes, several_penalties
 from foldwise.problems.polyhedral import PolyhedralProblem
-from foldwise.result import CUT_SHORT, MESSAGES, Result, Status, merge
+from foldwise.result import CUT_SHORT, MESSAGES, Result, Status, foremost, merge
 from foldwise.search.plan import Halt, Prelude
 from foldwise.search.prepare import Program
 from foldwise.space import Space
@@ -84,7 +84,7 @@ def select(
         optimizer = Halt(Status.INTERRUPTED, optimizer)
         outcomes = _run(optimizer, _kept(bilevel, None, ""), starts[:1], [], limits, ends, None)
     # 3. Where landmarks do not serve at the end, go on without them; where they were asked for, value the end without.
-    best = min(outcomes, key=lambda result: result.objective)
+    best = foremost(outcomes)
     facts, notes, began = dict(prelude.details), [], None
     if best.approximation is not None and (settings.low_rank is True or _rough(best, bilevel)):
         facts |= {f"landmark_{name}": value for name, value in best.approximation.items()}
@@ -110,14 +110,14 @@ def select(
             outcomes = _run(method, kept, points[1:], points[:1], limits, ends, settings.n_jobs)
             began = _value_at(points[0], outcomes, bilevel.space)
     # 4. A search that ends above a constant has missed the valley: once more from where the model is nearly one.
-    best = min(outcomes, key=lambda result: result.objective)
+    best = foremost(outcomes)
     level = program.constant_error(min(ends, key=lambda end: end.objective, default=None))
     again = optimizer.restarts and not optimizer.finds_own_start  # others would repeat what they did
     if again and best.status not in CUT_SHORT and level is not None and best.objective > level:
         kept = _kept(bilevel, journal, "flat")
         outcomes += _run(optimizer, kept, [program.flattest()], [], limits, ends, settings.n_jobs)
-    program.end = min(ends, key=lambda end: end.objective, default=None)
     result = merge(before, outcomes)
+    program.end = next((end for end in ends if np.array_equal(end.theta, result.theta)), None)
     return replace(
         result,
         objective_start=result.objective_start if began is None else began,
