@@ -40,6 +40,7 @@ FOUND = {
     "a far column that varies in its last digits": (7000133,),
     "LIBSVM without end": (8003597, 8003641),
     "balanced or several classes on columns of all sizes": (7002597, 7003000, 8001432),
+    "a penalty that is too weak to be seen": (3000549,),
     "stiff kernel systems through landmarks": (20000482,),
     "equalities of coefficients far smaller than the targets": (20001054,),
 }

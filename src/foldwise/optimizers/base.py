@@ -415,7 +415,7 @@ def _result(optimizer: Optimizer, trace: Trace, status: Status) -> Result:
     warnings = list(trace.warnings)
     if not best.converged:
         warnings.append(
-            "a training problem did not converge within its iteration limit; raise the solver's max_iter"
+            "a training problem did not converge; scale the features (StandardScaler), or raise the solver's max_iter"
         )
     result = Result(
         theta=best.theta.tolist(),
