@@ -13,6 +13,7 @@ from foldwise.losses import SmoothMisclassification, Squared
 from foldwise.testing import RandomSearch, judge, random_search, shrink
 from foldwise.testing.fuzz import _processor_time, main, verdict_of
 from foldwise.testing.refits import CrossValidation
+from foldwise.testing.slopes import check_slopes
 
 SEEDS = 300
 CHUNK = 10
@@ -41,6 +42,7 @@ FOUND = {
     "LIBSVM without end": (8003597, 8003641),
     "balanced or several classes on columns of all sizes": (7002597, 7003000, 8001432),
     "a penalty that is too weak to be seen": (3000549,),
+    "a slope below the noise of the referee's refits": (5000279,),
     "stiff kernel systems through landmarks": (20000482,),
     "equalities of coefficients far smaller than the targets": (20001054,),
 }
@@ -220,3 +222,22 @@ def test_pbp_with_a_criterion_without_curvature_divides_by_nothing():
         options={"method": "'pbp'", "criterion": "'hinge'", "cv": "2"},
     )
     assert judge(flat).outcome == "checked", judge(flat)
+
+
+def test_the_referee_knows_the_noise_of_its_own_refits(monkeypatch):
+    """A gradient that is wrong is seen, unless refits next to each other differ by as much as that."""
+    right = SmoothMisclassification.grad
+    monkeypatch.setattr(SmoothMisclassification, "grad", lambda self, z, y: 1.05 * right(self, z, y))
+    drawn = RIDGE.without(
+        machine="svm.LinearSVC",
+        data=(*RIDGE.data, "y = y > 0"),
+        options={"cv": "3", "criterion": "'smooth_misclassification'"},
+    )
+    assert judge(drawn).kind == "wrong gradient"
+    plain, rng = CrossValidation.value, np.random.default_rng(0)
+    monkeypatch.setattr(
+        CrossValidation, "value", lambda self, *given: plain(self, *given) * (1 + 8e-6 * rng.uniform(-1, 1))
+    )
+    left: dict = {}
+    check_slopes(drawn.search.fit(drawn.X, drawn.y), drawn, left)
+    assert "noise of differences" in left["gradient"]
