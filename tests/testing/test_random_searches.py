@@ -43,6 +43,7 @@ FOUND = {
     "balanced or several classes on columns of all sizes": (7002597, 7003000, 8001432),
     "a penalty that is too weak to be seen": (3000549,),
     "a slope below the noise of the referee's refits": (5000279,),
+    "an intercept without curvature where slopes nearly balance": (1002255,),
     "stiff kernel systems through landmarks": (20000482,),
     "equalities of coefficients far smaller than the targets": (20001054,),
 }

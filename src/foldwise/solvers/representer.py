@@ -298,13 +298,13 @@ def _own(loss, m):
 
 
 def _balance(loss, y, c, z, rounds: int = 30) -> float:
-    """Change of the intercept to the middle of where ``sum c l'(z)`` is about zero; bisection for its two ends."""
+    """Change of the intercept to the middle of where ``sum c l'(z)`` is zero to rounding, by bisection."""
 
     def total(shift: float) -> float:
         return float(c @ loss.grad(z + shift, y))
 
     trains = c > 0
-    small = 1e-6 * float(c @ np.abs(loss.grad(z, y)))
+    small = 1e-12 * float(c @ np.abs(loss.grad(z, y)))
     far = 4.0 * float(np.abs(z[trains]).max() + np.abs(y[trains]).max() + 1.0)
     ends = []
     for side in (-1.0, 1.0):
