@@ -580,19 +580,40 @@ def test_an_end_on_few_rows_is_looked_around_and_gone_on_from():
     assert newton.details["looks"] == 4
 
 
+def vouched(bilevel, theta):
+    """A trace whose method vouches that nothing is to be gained."""
+    trace = Trace(bilevel)
+    trace.vouch(trace.evaluate(theta, order=1), 0.0)
+    return trace
+
+
+def test_a_method_is_taken_at_its_word_at_a_kink_only():
+    bilevel, theta = small_bilevel(Squared(), Squared(), {"C": Log(1e-6, 1e6)})
+    theta = theta - 4.0
+    plain = Trace(bilevel)
+    plain.evaluate(theta, order=1)
+    told = vouched(bilevel, theta)
+    there = bilevel.evaluate(theta + 0.1)
+    gain = 1 - there.objective / told.best.objective
+    assert told.promised() == pytest.approx(min(gain, plain.promised()), rel=1e-6)
+    assert told.promised() > 1e-3
+    # The slope on one side of a kink promises what no step gains.
+    bilevel.prior = lambda at: (5 * abs(at[0] - theta[0]), np.array([-5.0]), np.zeros((1, 1)))
+    kinked = Trace(bilevel)
+    kinked.evaluate(theta, order=1)
+    assert kinked.promised() > 1e-2
+    assert vouched(bilevel, theta).promised() == 0.0
+
+
 def test_what_a_look_has_seen_is_not_promised_away():
     """A method that vouches for a point cannot call it a minimum where a step was seen to gain."""
-
-    class Vouches(Settles):
-        def iterate(self, trace, theta):
-            here = trace.evaluate(theta, order=1)
-            trace.vouch(here, 0.0)
-            return Status.MAX_ITER
-
     bilevel, theta = small_bilevel(Squared(), Squared(), {"C": Log(1e-6, 1e6)})
-    trace = Trace(bilevel)
-    Vouches().iterate(trace, theta - 4.0)
+    theta = theta - 4.0
+    # A kink on one side and a gain on the other, where the slope of the kink does not lead.
+    bilevel.prior = lambda at: (5 * max(at[0] - theta[0], 0.0), np.array([-5.0]), np.zeros((1, 1)))
+    trace = vouched(bilevel, theta)
     assert trace.promised() == 0.0
+    bilevel.prior = lambda at: (min(at[0] - theta[0], 0.0), np.array([-5.0]), np.zeros((1, 1)))
     here = trace.best
     assert not trace.look_around(enough=1.0)
     assert trace.best is here

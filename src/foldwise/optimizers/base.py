@@ -16,7 +16,7 @@ import numpy as np
 from foldwise.arguments import Table, check_arguments
 from foldwise.bilevel import Bilevel, Evaluation
 from foldwise.deadline import OutOfTime, until
-from foldwise.optimizers.quadratic import REACH, natural_units, promised_decrease
+from foldwise.optimizers.quadratic import REACH, natural_units, promising_step
 from foldwise.result import KINKED_TOL, KKT_TOL, MESSAGES, SMOOTH_TOL, Record, Result, Status, judged
 from foldwise.space import Space
 
@@ -269,16 +269,40 @@ class Trace:
     def promised(self) -> float | None:
         """The share of the objective that a small step from the best point may gain.
 
-        By its derivatives, or less where a method vouches for that; but not less than what evaluations around showed.
+        By its derivatives, or less where a method vouches for that and the step that these promise does not gain it: at
+        a kink. But not less than what evaluations around showed.
         """
         assert self.best is not None
-        promised = promised_decrease(self.bilevel, self.best)
+        found = promising_step(self.bilevel, self.best)
+        promised = None if found is None else found[1]
         vouched, seen = self._known(self._vouched), self._known(self._seen)
-        if vouched is not None and (promised is None or vouched < promised):
+        if vouched is not None and found is None:
             promised = vouched
+        elif vouched is not None and found is not None and vouched < found[1]:
+            promised = max(vouched, min(found[1], self._gain(found[0])))
         if seen is not None and promised is not None:
             promised = max(promised, seen)
         return promised
+
+    def _gain(self, step: np.ndarray) -> float:
+        """The share of the objective that a step from the best point gains, or a fifth of it; infinite when unknown."""
+        here = self.best
+        assert here is not None
+        lowest = here.objective if np.any(step) else -np.inf
+        for share in (1.0, 0.2):
+            theta = self.space.clip(here.theta + share * step)
+            if not (self.admits is None or self.admits(theta)):
+                continue
+            try:
+                with self._within(True, refuse=False):
+                    there = self.bilevel.evaluate(theta, here)
+            except (StopSearch, FloatingPointError):
+                self.bilevel.reset()
+                return np.inf
+            self.details["looks"] = self.details.get("looks", 0) + 1
+            if self._solved(there):
+                lowest = min(lowest, there.objective)
+        return (here.objective - lowest) / max(abs(here.objective), np.finfo(float).tiny)
 
     def _known(self, said: tuple[Evaluation, float] | None) -> float | None:
         """What was said of the best point."""
