@@ -44,6 +44,7 @@ FOUND = {
     "a penalty that is too weak to be seen": (3000549,),
     "a slope below the noise of the referee's refits": (5000279,),
     "an intercept without curvature where slopes nearly balance": (1002255,),
+    "the best index where errors are equal through landmarks and without": (30000561,),
     "stiff kernel systems through landmarks": (20000482,),
     "equalities of coefficients far smaller than the targets": (20001054,),
 }

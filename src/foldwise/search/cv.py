@@ -626,10 +626,13 @@ class BilevelSearchCV(CallbackSupportMixin, MetaEstimatorMixin, BaseEstimator):
         self._selected = values
         self.best_params_ = tunable.export(values, classes)
         self.best_score_ = -float(np.mean(result.fold_objectives))
-        # The history may hold lower values of other objectives: of a first stage, or through landmarks.
-        self.best_index_ = [
-            record.objective if record.admissible else np.nan for record in result.history
-        ].index(result.objective)
+        # The history may hold equal or lower values of other objectives: of a first stage, or through landmarks.
+        chosen = (result.objective, result.params)
+        self.best_index_ = next(
+            i
+            for i, one in enumerate(result.history)
+            if one.admissible and (one.objective, one.params) == chosen
+        )
         folds = np.array([record.fold_objectives for record in result.history])
         with np.errstate(over="ignore", invalid="ignore"):  # points whose error is not finite
             objectives, spread = folds.mean(axis=1), folds.std(axis=1)
