@@ -5,6 +5,8 @@ from __future__ import annotations
 import contextlib
 import errno
 import os
+import subprocess
+import sys
 
 import numpy as np
 import pytest
@@ -135,6 +137,24 @@ def test_a_file_has_one_writer(tmp_path):
     write(path, 1)
     with Journal.open(path), pytest.raises(JournalError, match="in use"):
         Journal.open(path)
+
+
+def test_what_a_killed_process_left_goes_away(tmp_path):
+    """A process that is killed while it creates a file leaves its part; nothing else beside the file is touched."""
+    path, code = tmp_path / "j", "import os, sys; from foldwise import journal, outputs; "
+    code += "outputs.os.fsync = lambda *_: os.kill(os.getpid(), 9); journal.Journal.create(sys.argv[1], {})"
+    done = subprocess.run([sys.executable, "-c", code, str(path)], check=False)
+    assert done.returncode != 0
+    (part,) = os.listdir(tmp_path)
+    assert part.startswith(".j.")
+    others = {".k.0123abcd.part", ".j.part", ".j.0123abcd.part.txt", "j.0123abcd.part", ".jj.0123abcd.part"}
+    for name in others:
+        (tmp_path / name).write_text("kept")
+    Journal.create(path, {}).close()
+    assert set(os.listdir(tmp_path)) == others | {"j"}
+    os.rename(tmp_path / ".k.0123abcd.part", tmp_path / part)
+    Journal.open(path).close()
+    assert set(os.listdir(tmp_path)) == (others - {".k.0123abcd.part"}) | {"j"}
 
 
 def test_folders_that_cannot_be_written(tmp_path):

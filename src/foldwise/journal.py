@@ -22,7 +22,7 @@ from typing import Any
 
 import numpy as np
 
-from foldwise.outputs import complete
+from foldwise.outputs import clear_parts, complete
 
 __all__ = ["Journal", "JournalError", "Stored"]
 
@@ -105,6 +105,7 @@ class Journal:
             _lock(file, path)
             count, end = _committed(file, path)
             records = _scan(file, path, count, end)
+            clear_parts(path)  # of a process that was killed while it created the file
             return cls(path, file, count, end, records)
         except BaseException:
             file.close()

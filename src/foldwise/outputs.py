@@ -18,7 +18,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import IO, Any
 
-__all__ = ["OutputError", "check_outputs", "complete", "is_same", "writing"]
+__all__ = ["OutputError", "check_outputs", "clear_parts", "complete", "is_same", "writing"]
 
 
 class OutputError(ValueError):
@@ -128,10 +128,30 @@ def _publish(part: Path, path: Path) -> None:
         os.replace(part, path)
 
 
+HEAD = 120
+"""Bytes of a file's name that the name of its part begins with."""
+
+
 def _part_of(path: Path) -> Path:
     """A name of its own beside a file, for what is not complete yet."""
-    head = path.name.encode("utf-8", "surrogateescape")[:120].decode("utf-8", "ignore")
+    head = path.name.encode("utf-8", "surrogateescape")[:HEAD].decode("utf-8", "ignore")
     return path.with_name(f".{head}.{secrets.token_hex(4)}.part")
+
+
+def clear_parts(path: Path) -> None:
+    """Take away what processes that were killed in the middle of writing a file have left beside it.
+
+    For who holds the file alone: another that writes it would lose its part.
+    """
+    name = path.name.encode("utf-8", "surrogateescape")
+    if len(name) > HEAD:  # other files may begin alike
+        return
+    own = re.compile(re.escape(f".{path.name}.") + "[0-9a-f]{8}\\.part")
+    with contextlib.suppress(OSError):
+        for entry in os.listdir(path.parent):
+            if own.fullmatch(entry):
+                with contextlib.suppress(OSError):
+                    os.unlink(path.parent / entry)
 
 
 def check_writable(path: Path) -> str:

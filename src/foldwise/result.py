@@ -14,7 +14,7 @@ import numpy as np
 
 from foldwise.wording import format_fact, format_some
 
-__all__ = ["Record", "Result", "Status", "as_json", "error_of", "judged", "merge"]
+__all__ = ["Record", "Result", "Status", "as_json", "error_of", "foremost", "judged", "merge"]
 
 
 SCHEMA = "foldwise-result-1"
@@ -77,8 +77,9 @@ def error_of(objective: float | None, fold_objectives: Sequence[float | None]) -
 class Record:
     """One evaluation of the cross-validation error.
 
-    ``admissible`` is False for a point that does not keep the constraints of the method, such as a number of features:
-    it is not returned, and ``best``, the lowest objective so far, is that of the others (infinite before the first).
+    ``admissible`` is False for a point that does not keep the constraints of the method, such as a number of features,
+    and for one whose training problems are not solved where others are: it is not returned, and ``best``, the lowest
+    objective so far, is that of the others (infinite before the first).
     ``objective`` is what is minimised, ``error`` the same without the penalty that some searches add.
     """
 
@@ -163,6 +164,11 @@ class Result:
     def penalty(self) -> float:
         """What was added to the error to make the objective."""
         return self.objective - self.error
+
+    @property
+    def solved(self) -> bool:
+        """Whether all training problems at the selected point are solved, by their KKT residuals."""
+        return bool(np.max(self.kkt, initial=0.0) <= self.tolerances.get("kkt", KKT_TOL))
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         """Take the fields from a copy or a file; a file may hold the status as a plain text."""
@@ -257,9 +263,8 @@ def judged(result: Result) -> Result:
     """
     limits, promised = result.tolerances, result.promised_decrease
     worst = float(np.max(result.kkt, initial=0.0))
-    solved = worst <= limits["kkt"]
     warnings = list(result.warnings)
-    if not solved:
+    if not result.solved:
         warnings.append(
             f"a training problem at the selected point is not solved: its KKT residual is {worst:.2g}, above "
             f"{limits['kkt']:.2g}. Scale the features (StandardScaler), or narrow the bounds"
@@ -267,7 +272,7 @@ def judged(result: Result) -> Result:
     result = replace(result, warnings=warnings)
     if result.status not in (Status.CONVERGED, Status.STALLED):
         return result
-    if not solved:
+    if not result.solved:
         return replace(result, status=Status.UNSOLVED, message=MESSAGES[Status.UNSOLVED])
     if promised is not None and promised <= limits["promised_decrease"]:
         own = result.message if result.status is Status.CONVERGED else MESSAGES[Status.CONVERGED]
@@ -285,21 +290,28 @@ def judged(result: Result) -> Result:
     return replace(result, status=Status.STALLED, message=message, warnings=[*warnings, message])
 
 
+def foremost(results: Sequence[Result]) -> Result:
+    """The result with the lowest objective, of those whose training problems are solved if there are any."""
+    return min(results, key=lambda result: (not result.solved, result.objective))
+
+
 def merge(before: list[Result], results: list[Result]) -> Result:
     """One result for several starts: the best point, the history of all, also of a stage before them.
 
     A search that was cut short says so, even when a start that had ended by then is the best.
     """
-    best = min(results, key=lambda result: result.objective)
+    best = foremost(results)
     cut = [result for result in results if result.status in CUT_SHORT]
     ending = cut[0] if cut else best
     history: list[Record] = []
     for stage in [*([result] for result in before), results]:
         lowest = np.inf  # a stage has an objective of its own: with tied widths, through landmarks
         for result in stage:
+            passed_over = best.solved and not result.solved
             for record in result.history:
-                lowest = min(lowest, record.objective if record.admissible else np.inf)
-                history.append(replace(record, evaluation=len(history), best=lowest))
+                admissible = record.admissible and not (passed_over and record.objective < best.objective)
+                lowest = min(lowest, record.objective if admissible else np.inf)
+                history.append(replace(record, evaluation=len(history), best=lowest, admissible=admissible))
     return replace(
         best,
         status=ending.status,

@@ -506,6 +506,24 @@ def test_a_missing_cell_that_the_model_has_no_answer_to(regression, tmp_path):
     assert "line 3, column 'age': the value is missing" in fail("predict", model, other)
 
 
+def test_labels_that_no_training_row_has_are_told(tmp_path):
+    rng = np.random.default_rng(0)
+    a = rng.normal(size=60)
+    path, test, report = tmp_path / "a.csv", tmp_path / "b.csv", tmp_path / "r.json"
+    lines = [f"{x},{'yes' if x > 0 else 'no'}" for x in a.tolist()]
+    path.write_text("\n".join(["a,y", *lines[:40]]) + "\n")
+    test.write_text("\n".join(["a,y", *lines[40:], "0.3,perhaps", "0.1,perhaps", "0.2,never"]) + "\n")
+    options = ["--target", "y", "--model", "linear", "--cv", 3, "--json", report]
+    said = run("fit", path, "--test", test, *options).stderr
+    words = "3 of 23 test rows have a label that no training row has, and each counts as misclassified"
+    assert f"{words}: 'never', 'perhaps'" in " ".join(said.split())
+    content = json.loads(report.read_text())
+    assert any(words in text for text in content["warnings"])
+    assert content["test_error"] >= 3 / 23
+    run("fit", path, "--test-size", 0.25, *options)
+    assert not any("label" in text for text in json.loads(report.read_text())["warnings"])
+
+
 def test_test_rows_from_a_file(tmp_path):
     path, test, report = tmp_path / "a.csv", tmp_path / "b.csv", tmp_path / "r.json"
     write_mixed(path, mixed())

@@ -30,7 +30,7 @@ from foldwise import (
     Precomputed,
     Sum,
 )
-from foldwise.testing import relative_error
+from foldwise.testing import optimality, relative_error
 
 ESTIMATORS = [
     KernelSVC(),
@@ -400,3 +400,15 @@ def test_rows_that_must_not_be_written_to(kernel, rng):
     X.setflags(write=False)
     np.testing.assert_array_equal(KernelSVR(kernel, loss="squared").fit(X, y).predict(X), plain)
     np.testing.assert_array_equal(X, wanted)
+
+
+@pytest.mark.parametrize("tilt", [1e-8, 1e-6, 1e-4])
+def test_an_intercept_is_where_slopes_balance_however_little_they_are_off(tilt):
+    """All rows inside the margin, one class a little heavier: the intercept moves until a row leaves it."""
+    X = np.random.default_rng(0).normal(size=(20, 2))
+    y = np.arange(20) % 2
+    weight = np.where(y == 1, 1.0, 1.0 + tilt)
+    model = KernelSVC(RBF(0.5), loss="quartic_hinge", C=0.01, tol=1e-11).fit(X, y, weight)
+    assert model.n_iter_ < 10
+    assert model.intercept_[0] == pytest.approx(-0.49, abs=0.01)
+    assert optimality(model, X, y, weight) < 1e-7

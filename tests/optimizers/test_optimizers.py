@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 import time
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import pytest
@@ -573,19 +573,40 @@ def test_an_end_on_few_rows_is_looked_around_and_gone_on_from():
     assert newton.details["looks"] == 4
 
 
+def vouched(bilevel, theta):
+    """A trace whose method vouches that nothing is to be gained."""
+    trace = Trace(bilevel)
+    trace.vouch(trace.evaluate(theta, order=1), 0.0)
+    return trace
+
+
+def test_a_method_is_taken_at_its_word_at_a_kink_only():
+    bilevel, theta = small_bilevel(Squared(), Squared(), {"C": Log(1e-6, 1e6)})
+    theta = theta - 4.0
+    plain = Trace(bilevel)
+    plain.evaluate(theta, order=1)
+    told = vouched(bilevel, theta)
+    there = bilevel.evaluate(theta + 0.1)
+    gain = 1 - there.objective / told.best.objective
+    assert told.promised() == pytest.approx(min(gain, plain.promised()), rel=1e-6)
+    assert told.promised() > 1e-3
+    # The slope on one side of a kink promises what no step gains.
+    bilevel.prior = lambda at: (5 * abs(at[0] - theta[0]), np.array([-5.0]), np.zeros((1, 1)))
+    kinked = Trace(bilevel)
+    kinked.evaluate(theta, order=1)
+    assert kinked.promised() > 1e-2
+    assert vouched(bilevel, theta).promised() == 0.0
+
+
 def test_what_a_look_has_seen_is_not_promised_away():
     """A method that vouches for a point cannot call it a minimum where a step was seen to gain."""
-
-    class Vouches(Settles):
-        def iterate(self, trace, theta):
-            here = trace.evaluate(theta, order=1)
-            trace.vouch(here, 0.0)
-            return Status.MAX_ITER
-
     bilevel, theta = small_bilevel(Squared(), Squared(), {"C": Log(1e-6, 1e6)})
-    trace = Trace(bilevel)
-    Vouches().iterate(trace, theta - 4.0)
+    theta = theta - 4.0
+    # A kink on one side and a gain on the other, where the slope of the kink does not lead.
+    bilevel.prior = lambda at: (5 * max(at[0] - theta[0], 0.0), np.array([-5.0]), np.zeros((1, 1)))
+    trace = vouched(bilevel, theta)
     assert trace.promised() == 0.0
+    bilevel.prior = lambda at: (min(at[0] - theta[0], 0.0), np.array([-5.0]), np.zeros((1, 1)))
     here = trace.best
     assert not trace.look_around(enough=1.0)
     assert trace.best is here
@@ -605,3 +626,63 @@ def test_a_step_to_nowhere_ends_the_search():
     result = Lost().minimize(bilevel, theta)
     assert result.n_evaluations == 1
     assert result.status is Status.STALLED
+
+
+class Falters:
+    """A solver that stops short of the solution up to some part of the range of ``theta``."""
+
+    def __init__(self, solver, share):
+        self.solver, self.share = solver, share
+
+    def solve(self, problem, theta, W):
+        point, space = self.solver.solve(problem, theta, W), problem.parameters.space
+        if theta[0] > space.lower[0] + self.share * (space.upper[0] - space.lower[0]):
+            return point
+        return problem.unsolved(1.05 * point.W, theta, 1.05 * point.Z)
+
+
+@pytest.mark.parametrize("share", [0.4, 1.0])
+def test_points_that_are_not_solved_win_only_where_none_are(share):
+    """The best points of all are among those that are not solved, and come first."""
+    bilevel, theta = small_bilevel(Logistic(), Logistic())
+    bilevel.solver = Falters(bilevel.solver, share)
+    result = Walk().minimize(bilevel, theta)
+    allowed = [record.admissible for record in result.history]
+    least = min(record.objective for record in result.history)
+    assert result.objective == min(r.objective for r in result.history if r.admissible)
+    assert result.objective == result.history[-1].best
+    assert result.objective_start == result.history[allowed.index(True)].objective
+    if share == 1.0:
+        assert all(allowed)
+        assert result.objective == least
+        assert max(result.kkt) > 1e-5
+        assert result.warnings
+    else:
+        assert allowed == [False] * 4 + [True] * 5
+        assert result.objective > least
+        assert max(result.kkt) <= 1e-5
+        assert not result.warnings
+
+
+def test_a_start_whose_end_is_solved_goes_before_one_with_less_error():
+    bilevel, theta = small_bilevel(Logistic(), Logistic())
+    good = Walk().minimize(bilevel, theta)
+    bad = replace(good, objective=0.5 * good.objective, kkt=[1.0 for _ in good.kkt])
+    bad.history = [replace(record, objective=0.5 * record.objective) for record in good.history]
+    both = merge([], [bad, good])
+    assert both.objective == good.objective
+    assert both.objective == min(record.objective for record in both.history if record.admissible)
+    assert merge([], [bad, bad]).objective == bad.objective
+
+
+def test_callbacks_cannot_change_the_records():
+    bilevel, theta = small_bilevel(Logistic(), Logistic())
+
+    def spoil(record):
+        record.objective = -1.0
+        record.params.clear()
+        record.fold_objectives.clear()
+
+    plain, spoilt = Walk().minimize(bilevel, theta), Walk().minimize(bilevel, theta, callback=spoil)
+    for one, other in zip(plain.history, spoilt.history, strict=True):
+        assert replace(other, elapsed=one.elapsed) == one

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from foldwise import RBF, ExpChi2, Polynomial
-from foldwise.problems.gram import DenseGram
+from foldwise.problems.gram import ActiveSystem, DenseGram
 from foldwise.testing import relative_error
 
 
@@ -87,3 +87,17 @@ def test_single_precision_keeps_matrices_in_half_the_memory(kernel):
         assert relative_error(single.values_at(rows, A[0]), double.values_at(rows, A[0])) < 1e-6
         V = rng.normal(size=(4, 2))
         assert relative_error(single.spread(rows, V), double.spread(rows, V)) < 1e-6
+
+
+@pytest.mark.parametrize("size", [1e-2, 1.0, 1e2, 1e4])
+def test_systems_through_a_factor_are_as_accurate_as_those_of_the_matrix(size):
+    """What is left of the right-hand side is rounding of matrix times solution, not of the right-hand side."""
+    rng = np.random.default_rng(4)
+    S = np.sqrt(2e3) * np.column_stack([np.full(30, size), rng.normal(size=30), 1e-3 * rng.normal(size=30)])
+    M, x = np.eye(30) + S @ S.T, rng.normal(size=30)
+    s = M @ x
+    for found in (
+        ActiveSystem.through(S, np.arange(30), np.ones(30), intercept=False).inverse(s),
+        ActiveSystem.build(S @ S.T, np.arange(30), np.ones(30), intercept=False).inverse(s),
+    ):
+        assert np.linalg.norm(M @ found - s) <= 1e-14 * np.linalg.norm(M, 2) * np.linalg.norm(x)

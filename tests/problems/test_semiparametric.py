@@ -196,3 +196,19 @@ def test_classification_is_refused():
         from foldwise.problems.semiparametric import SemiparametricProblem
 
         SemiparametricProblem._check_loss(SemiparametricProblem.__new__(SemiparametricProblem), Hinge())
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_equalities_hold_where_targets_are_far_larger_than_coefficients(seed):
+    """Multipliers of 1e4 beside coefficients of 1e-8: the rounding of the former is no imbalance of the latter."""
+    rng = np.random.default_rng(seed)
+    X, y, c = rng.uniform(size=(12, 2)), 1e4 + 1e4 * rng.normal(size=12), 1e-8 * rng.uniform(0.2, 2, 12)
+    K = RBF(1.0)(X, X)
+    Q = np.column_stack([np.ones(12), X[:, 0]])
+    for done in (
+        finish_with_columns(K, y, 0.1, c, np.zeros(12), Q),
+        finish(K, y, 0.1, c, np.zeros(12), 0.0, intercept=True),
+    ):
+        assert done.gap <= 1e-10
+        assert abs(done.alpha.sum()) <= 1e-14 * np.abs(done.alpha).sum()
+        assert np.any((done.alpha != 0) & (np.abs(done.alpha) < c))

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import warnings
+
 import numpy as np
 import pytest
 import scipy.sparse as sp
+from sklearn.exceptions import ConvergenceWarning
 from sklearn.svm import SVC, SVR
 
 from foldwise import (
@@ -291,3 +294,21 @@ def test_referee_sees_a_machine_that_does_not_solve_its_problem(machine, monkeyp
         monkeypatch.setattr(Logistic, name, lambda self, z, y, right=right: 1.01 * right(self, z, y))
     verdict = judge(drawn)
     assert verdict.kind == "our machine does not solve its problem", verdict
+
+
+@pytest.mark.parametrize("loss", ["quartic_hinge", "squared_hinge", "logistic", "modified_log_hinge"])
+def test_a_machine_warns_exactly_where_it_does_not_solve_its_problem(loss):
+    """Separated rows in ever larger units: the penalty is too weak to be seen beside them, and decides all the same."""
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(20, 3))
+    y = X[:, 0] > 0
+    X[:, 0] += 0.5 * np.sign(X[:, 0])
+    said = []
+    for unit in (1.0, 1e3, 1e6, 1e9, 1e12):
+        with warnings.catch_warnings(record=True) as caught:
+            warnings.simplefilter("always")
+            model = LinearSVC(loss, C=1e3).fit(unit * X, y)
+        said.append(any(issubclass(one.category, ConvergenceWarning) for one in caught))
+        assert said[-1] == (optimality(model, unit * X, y) > 1e-5)
+    assert not said[0]
+    assert said[-1] == (loss != "squared_hinge")

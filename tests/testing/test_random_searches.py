@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import os
+import time
+
 import numpy as np
 import pytest
 
 from foldwise import SemiparametricSVR
 from foldwise.losses import SmoothMisclassification, Squared
 from foldwise.testing import RandomSearch, judge, random_search, shrink
-from foldwise.testing.fuzz import main, verdict_of
+from foldwise.testing.fuzz import _processor_time, main, verdict_of
 from foldwise.testing.refits import CrossValidation
+from foldwise.testing.slopes import check_slopes
 
 SEEDS = 300
 CHUNK = 10
@@ -37,6 +41,12 @@ FOUND = {
     "a far column that varies in its last digits": (7000133,),
     "LIBSVM without end": (8003597, 8003641),
     "balanced or several classes on columns of all sizes": (7002597, 7003000, 8001432),
+    "a penalty that is too weak to be seen": (3000549,),
+    "a slope below the noise of the referee's refits": (5000279,),
+    "an intercept without curvature where slopes nearly balance": (1002255,),
+    "the best index where errors are equal through landmarks and without": (30000561,),
+    "stiff kernel systems through landmarks": (20000482,),
+    "equalities of coefficients far smaller than the targets": (20001054,),
 }
 """Seeds that failed once, by what was the matter."""
 
@@ -114,6 +124,21 @@ def test_fuzz_prints_failures_as_reproductions(capsys):
     assert "4 searches: " in capsys.readouterr().out
     assert main(["--show", "0"]) == 0
     assert "search.fit(X, y" in capsys.readouterr().out
+
+
+def test_a_hang_is_told_by_the_time_of_the_processor():
+    """Not by the clock, which goes on while others have the machine."""
+    before = _processor_time(os.getpid())
+    if before is None:
+        pytest.skip("the system does not say")
+    own = time.process_time()
+    while time.process_time() - own < 0.1:
+        pass
+    time.sleep(0.2)
+    after = _processor_time(os.getpid())
+    assert after is not None
+    assert 0.08 <= after - before <= 0.08 + (time.process_time() - own)
+    assert _processor_time(2**30) is None
 
 
 def test_best_params_of_a_semiparametric_search_fit_its_estimator():
@@ -199,3 +224,22 @@ def test_pbp_with_a_criterion_without_curvature_divides_by_nothing():
         options={"method": "'pbp'", "criterion": "'hinge'", "cv": "2"},
     )
     assert judge(flat).outcome == "checked", judge(flat)
+
+
+def test_the_referee_knows_the_noise_of_its_own_refits(monkeypatch):
+    """A gradient that is wrong is seen, unless refits next to each other differ by as much as that."""
+    right = SmoothMisclassification.grad
+    monkeypatch.setattr(SmoothMisclassification, "grad", lambda self, z, y: 1.05 * right(self, z, y))
+    drawn = RIDGE.without(
+        machine="svm.LinearSVC",
+        data=(*RIDGE.data, "y = y > 0"),
+        options={"cv": "3", "criterion": "'smooth_misclassification'"},
+    )
+    assert judge(drawn).kind == "wrong gradient"
+    plain, rng = CrossValidation.value, np.random.default_rng(0)
+    monkeypatch.setattr(
+        CrossValidation, "value", lambda self, *given: plain(self, *given) * (1 + 8e-6 * rng.uniform(-1, 1))
+    )
+    left: dict = {}
+    check_slopes(drawn.search.fit(drawn.X, drawn.y), drawn, left)
+    assert "noise of differences" in left["gradient"]

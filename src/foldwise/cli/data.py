@@ -51,6 +51,23 @@ class Rows:
         """The error that a score means."""
         return float(1.0 - score if self.task == "classification" else -score)
 
+    def unseen(self) -> str:
+        """A sentence about test rows whose label no training row has; "" without any."""
+        import numpy as np
+
+        from foldwise.tables.codes import name_some
+
+        if self.task != "classification" or self.test is None:
+            return ""
+        strange = np.setdiff1d(self.test[1], self.train[1])
+        if not len(strange):
+            return ""
+        count = int(np.sum(np.isin(self.test[1], strange)))
+        return (
+            f"{count} of {len(self.test[1])} test rows have a label that no training row has, and each counts as "
+            f"misclassified: {name_some([str(label) for label in strange])}"
+        )
+
     def test_error(self, fitted: Any) -> float | None:
         """Error of a fitted estimator on the test rows; None without any."""
         return None if self.test is None else self.error_on(fitted, self.test)
@@ -90,7 +107,10 @@ def load(asked: options.Data, test_size: float, cv: int, seed: int, quiet: bool)
     before = preparation(table, list(missing))
     if held is not None:
         check_counts(table.y, kind, 0.0, cv)
-        return Rows(table, kind, (table.X, table.y), held, before, bool(missing))
+        rows = Rows(table, kind, (table.X, table.y), held, before, bool(missing))
+        if rows.unseen():
+            say(f"warning: {rows.unseen()}", quiet)
+        return rows
     train, held = split(table.X, table.y, kind, test_size, cv, seed)
     return Rows(table, kind, train, held, before, bool(missing))
 

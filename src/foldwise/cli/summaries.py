@@ -66,7 +66,7 @@ def summarize(rows: Rows, fitted: Fitted, request: Request, lost: list[str] | No
         "n_evaluations": result.n_evaluations,
         "n_resumed": search.n_resumed_,
         "seconds": fitted.seconds,
-        "warnings": fitted.warnings,
+        "warnings": [*fitted.warnings, *filter(None, [rows.unseen()])],
     }
 
 
@@ -123,7 +123,7 @@ def gathered(rows: Rows, fitted: Fitted, summary: dict[str, Any], data: Path) ->
         feature_names=output_names(rows.table),
         errors=errors,
         comparison=comparison,
-        warnings=fitted.warnings,
+        warnings=summary["warnings"],
     )
 
 

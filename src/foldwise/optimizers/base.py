@@ -6,6 +6,7 @@ import itertools
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from copy import deepcopy
 from dataclasses import fields, is_dataclass, replace
 from functools import partial
 from typing import Any, ClassVar, Protocol
@@ -15,7 +16,7 @@ import numpy as np
 from foldwise.arguments import Table, check_arguments
 from foldwise.bilevel import Bilevel, Evaluation
 from foldwise.deadline import OutOfTime, until
-from foldwise.optimizers.quadratic import REACH, natural_units, promised_decrease
+from foldwise.optimizers.quadratic import REACH, natural_units, promising_step
 from foldwise.result import KINKED_TOL, KKT_TOL, MESSAGES, SMOOTH_TOL, Record, Result, Status, judged
 from foldwise.space import Space
 
@@ -71,7 +72,7 @@ class Trace:
     """Evaluates for a method, remembers the best point, and stops it when a limit is reached.
 
     A method may evaluate points that it must not return; only those that it admits count as best, and before the first
-    of them ``best`` is None.
+    of them ``best`` is None. Points whose training problems are not solved count only where none are.
 
     What a method knows beyond its evaluations it writes into ``details``, as plain values; the result carries them. A
     method that sees further than the gradient at a point (kinks around it) says with :meth:`vouch` what is left there;
@@ -108,6 +109,7 @@ class Trace:
         self.history: list[Record] = []
         self.best: Evaluation | None = None
         self._best_record: Record | None = None
+        self._best_solved = False
         self.details: dict[str, Any] = {}
         self.warnings: list[str] = []
         self._vouched: tuple[Evaluation, float] | None = None
@@ -182,13 +184,22 @@ class Trace:
         return evaluation
 
     def record(self, evaluation: Evaluation, note: str = "") -> None:
-        """Remember an evaluation; stop the search when a limit is reached."""
-        value = evaluation.objective
+        """Remember an evaluation; stop the search when a limit is reached.
+
+        What training problems that are not solved say of a point is worth nothing beside a point where they are: such
+        points may be returned only as long as there are no others.
+        """
+        value, solved = evaluation.objective, self._solved(evaluation)
         admissible = self.admits is None or self.admits(evaluation.theta)
+        admissible = admissible and (solved or not self._best_solved)
         lower = self.best is None or (np.isfinite(value) and not self.best.objective <= value)
-        better = admissible and lower
+        better = admissible and (lower or (np.isfinite(value) and solved and not self._best_solved))
         if better:
             self.best = evaluation
+            if solved and not self._best_solved:
+                self._best_solved = True
+                for earlier in self.history:
+                    earlier.admissible = False
         norm = None
         if evaluation.gradient is not None:
             norm = self.bilevel.gradient_norm(evaluation)
@@ -207,10 +218,18 @@ class Trace:
         self.history.append(record)
         if better:
             self._best_record = record
-        if self.callback is not None and self.callback(record):
+        if self.callback is not None and self.callback(deepcopy(record)):
             raise StopSearch(Status.STOPPED)
         if self.deadline is not None and time.perf_counter() > self.deadline:
             raise StopSearch(Status.TIME_LIMIT)
+
+    def _solved(self, evaluation: Evaluation) -> bool:
+        """Whether the training problems of a point are solved: by their solver's word, or else by their residuals."""
+        if evaluation.converged:
+            return True
+        with np.errstate(all="ignore"):
+            pairs = zip(self.bilevel.problems, evaluation.points, strict=True)
+            return all(bool(np.all(problem.row_residual(point) <= KKT_TOL)) for problem, point in pairs)
 
     def vouch(self, evaluation: Evaluation, promised: float) -> None:
         """Say that, kinks around it included, a point promises this share of the objective within a tenth of a unit."""
@@ -239,7 +258,7 @@ class Trace:
                 self.bilevel.reset()
                 continue
             self.details["looks"] = self.details.get("looks", 0) + 1
-            if there.objective < best.objective:
+            if there.objective < best.objective and (self._solved(there) or not self._best_solved):
                 best = there
         gain = (here.objective - best.objective) / max(abs(here.objective), np.finfo(float).tiny)
         self._seen = here, gain
@@ -250,16 +269,40 @@ class Trace:
     def promised(self) -> float | None:
         """The share of the objective that a small step from the best point may gain.
 
-        By its derivatives, or less where a method vouches for that; but not less than what evaluations around showed.
+        By its derivatives, or less where a method vouches for that and the step that these promise does not gain it: at
+        a kink. But not less than what evaluations around showed.
         """
         assert self.best is not None
-        promised = promised_decrease(self.bilevel, self.best)
+        found = promising_step(self.bilevel, self.best)
+        promised = None if found is None else found[1]
         vouched, seen = self._known(self._vouched), self._known(self._seen)
-        if vouched is not None and (promised is None or vouched < promised):
+        if vouched is not None and found is None:
             promised = vouched
+        elif vouched is not None and found is not None and vouched < found[1]:
+            promised = max(vouched, min(found[1], self._gain(found[0])))
         if seen is not None and promised is not None:
             promised = max(promised, seen)
         return promised
+
+    def _gain(self, step: np.ndarray) -> float:
+        """The share of the objective that a step from the best point gains, or a fifth of it; infinite when unknown."""
+        here = self.best
+        assert here is not None
+        lowest = here.objective if np.any(step) else -np.inf
+        for share in (1.0, 0.2):
+            theta = self.space.clip(here.theta + share * step)
+            if not (self.admits is None or self.admits(theta)):
+                continue
+            try:
+                with self._within(True, refuse=False):
+                    there = self.bilevel.evaluate(theta, here)
+            except (StopSearch, FloatingPointError):
+                self.bilevel.reset()
+                return np.inf
+            self.details["looks"] = self.details.get("looks", 0) + 1
+            if self._solved(there):
+                lowest = min(lowest, there.objective)
+        return (here.objective - lowest) / max(abs(here.objective), np.finfo(float).tiny)
 
     def _known(self, said: tuple[Evaluation, float] | None) -> float | None:
         """What was said of the best point."""
@@ -396,7 +439,7 @@ def _result(optimizer: Optimizer, trace: Trace, status: Status) -> Result:
     warnings = list(trace.warnings)
     if not best.converged:
         warnings.append(
-            "a training problem did not converge within its iteration limit; raise the solver's max_iter"
+            "a training problem did not converge; scale the features (StandardScaler), or raise the solver's max_iter"
         )
     result = Result(
         theta=best.theta.tolist(),

@@ -7,17 +7,17 @@ import numpy as np
 from foldwise.bilevel import Bilevel, Evaluation
 from foldwise.space import Space
 
-__all__ = ["REACH", "absolute", "box_qp", "natural_units", "promised_decrease"]
+__all__ = ["REACH", "absolute", "box_qp", "natural_units", "promising_step"]
 
 REACH = 0.1
 """How far a step may go, in natural units, when asking what a point still promises."""
 
 
-def promised_decrease(bilevel: Bilevel, evaluation: Evaluation) -> float | None:
-    """The share of the objective that a step of a tenth of a natural unit would gain, by the model at a point.
+def promising_step(bilevel: Bilevel, evaluation: Evaluation) -> tuple[np.ndarray, float] | None:
+    """The step of at most a tenth of a natural unit that gains most by the model at a point, and the share it gains.
 
     The model is quadratic with the absolute values of the Hessian's eigenvalues where the Hessian is known, and linear
-    where only the gradient is. None without a gradient.
+    where only the gradient is. None without a gradient; infinite, with no step, where that is not finite.
     """
     if evaluation.gradient is None:
         return None
@@ -27,14 +27,15 @@ def promised_decrease(bilevel: Bilevel, evaluation: Evaluation) -> float | None:
     high = np.minimum((space.upper - evaluation.theta) / unit, REACH)
     g = evaluation.gradient * unit
     if not np.all(np.isfinite(g)):
-        return np.inf
+        return np.zeros(space.size), np.inf
     if evaluation.hessian is None or not np.all(np.isfinite(evaluation.hessian)):
-        promised = -float(g @ np.where(g > 0, low, high))
+        step = np.where(g > 0, low, high)
+        promised = -float(g @ step)
     else:
         H = absolute(evaluation.hessian * np.outer(unit, unit))
         step = box_qp(H, g, low, high)
         promised = -float(g @ step + 0.5 * step @ H @ step)
-    return promised / max(abs(evaluation.objective), np.finfo(float).tiny)
+    return unit * step, promised / max(abs(evaluation.objective), np.finfo(float).tiny)
 
 
 def natural_units(space: Space) -> np.ndarray:

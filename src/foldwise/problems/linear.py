@@ -31,6 +31,10 @@ __all__ = ["LinearProblem", "Point"]
 DENSITY_ROWS = 2_000
 
 
+NEGLIGIBLE = 1e-6
+"""Share of the rows' terms in a gradient below which what is left of it may be their rounding."""
+
+
 @dataclass(eq=False)
 class Point:
     """Weights at one ``theta`` with what Newton's method and the hypergradient reuse.
@@ -111,7 +115,8 @@ class LinearProblem:
             self.validation_weight.append(v / (total * (n_total or self.n_tasks)) if len(v) else v)
         mass = [np.bincount(folds.cell, self.weight * times, folds.n_cells) for times in folds.count]
         self.training_mass = np.tile(np.stack(mass), (self.n_targets, 1))
-        lengths = self.weight * design.row_norms()
+        self._lengths = design.row_norms()
+        lengths = self.weight * self._lengths
         self._terms = np.stack([np.bincount(folds.cell, lengths * np.abs(y), folds.n_cells) for y in Y])
         self._grams: np.ndarray | None = None
         self._begin()
@@ -298,7 +303,30 @@ class LinearProblem:
         tasks = np.arange(self.n_tasks)
         pull = self.loss_grad(point.W, point.par)
         push = self.penalty.times(self.diagonal(point.par), point.W, tasks)
-        return np.linalg.norm(pull + push, axis=1) / self.gradient_size(pull, push, point.par, tasks)
+        residual = np.linalg.norm(pull + push, axis=1) / self.gradient_size(pull, push, point.par, tasks)
+        return np.maximum(residual, self.neglected(point.Z, pull, push, point.par, tasks))
+
+    def neglected(
+        self, Z: np.ndarray, pull: np.ndarray, push: np.ndarray, par: Canonical, tasks: np.ndarray
+    ) -> np.ndarray:
+        """The residual of tasks whose penalty is far too weak to show in the other one; 0 of all others.
+
+        Rows that a machine separates leave a gradient of the penalty alone, which is nothing beside what the rows
+        could add to it, and still decides on the weights. It is compared with the slopes that the rows have, and what
+        decisions leave open that are known to a billionth of their range is not held against it.
+        """
+        size = np.linalg.norm(pull, axis=1) + np.linalg.norm(push, axis=1)
+        terms = np.sum(par.c[tasks] * self._terms[self.target[tasks]], axis=1)
+        out = np.zeros(len(tasks))
+        for i in np.flatnonzero((size > 0) & (size < NEGLIGIBLE * terms)):
+            one, z = tasks[i : i + 1], Z[i : i + 1]
+            loss, y, c = self.loss_at(par, one), self.targets(one), self.per_row(par.c, one)
+            near = 1e-9 * np.ptp(z) + 1e-15 * np.abs(z)
+            below, here, above = (self.training(c * loss.grad(z + t * near, y), one)[0] for t in (-1, 0, 1))
+            unknown = 0.5 * (above - below) @ self._lengths
+            left = max(float(np.linalg.norm(pull[i] + push[i]) - unknown), 0.0)
+            out[i] = left / (size[i] + NEGLIGIBLE * np.abs(here) @ self._lengths)
+        return out
 
     def gradient_size(
         self, pull: np.ndarray, push: np.ndarray, par: Canonical, tasks: np.ndarray
@@ -309,7 +337,7 @@ class LinearProblem:
         meaningful where the solution is zero and both parts vanish.
         """
         terms = np.sum(par.c[tasks] * self._terms[self.target[tasks]], axis=1)
-        size = np.linalg.norm(pull, axis=1) + np.linalg.norm(push, axis=1) + 1e-6 * terms
+        size = np.linalg.norm(pull, axis=1) + np.linalg.norm(push, axis=1) + NEGLIGIBLE * terms
         return np.maximum(size, np.finfo(float).tiny)
 
     def cross(self, point: Point) -> np.ndarray:

@@ -526,10 +526,13 @@ class BilevelSearchCV(CallbackSupportMixin, BestEstimatorMixin):
         self.n_iter_ = result.n_evaluations
         self.best_params_ = tunable.export(bilevel.space.params(np.asarray(result.theta)), classes)
         self.best_score_ = -float(np.mean(result.fold_objectives))
-        # The history may hold lower values of other objectives: of a first stage, or through landmarks.
-        self.best_index_ = [
-            record.objective if record.admissible else np.nan for record in result.history
-        ].index(result.objective)
+        # The history may hold equal or lower values of other objectives: of a first stage, or through landmarks.
+        chosen = (result.objective, result.params)
+        self.best_index_ = next(
+            i
+            for i, one in enumerate(result.history)
+            if one.admissible and (one.objective, one.params) == chosen
+        )
         self.cv_results_ = _cv_results(result, lambda params: tunable.export(params, classes))
 
     def _final_fit(self, refit: Refit, X: Any, y: Any, context: Any) -> None:

@@ -14,7 +14,7 @@ from foldwise.checkpoint import Checkpoint
 from foldwise.models.base import Array
 from foldwise.models.kernel import MemoryLimitError
 from foldwise.optimizers.base import Minimizer, Trace, plain_params, run
-from foldwise.result import CUT_SHORT, MESSAGES, Result, Status, merge
+from foldwise.result import CUT_SHORT, MESSAGES, Result, Status, foremost, merge
 from foldwise.search.findings import constant_error, findings
 from foldwise.search.plan import NEWTON_SIZE, SearchPlan
 from foldwise.search.prepare import Program
@@ -87,6 +87,7 @@ class SearchRun:
     value_without_landmarks : whether the end is valued without landmarks, even where they serve
     landmark_bound : change of a decision by landmarks, in units of the target, above which a search goes on without
     ends : evaluations where runs ended
+    selected : the point that was selected, once it is known
     """
 
     program: Program
@@ -97,11 +98,14 @@ class SearchRun:
     value_without_landmarks: bool = False
     landmark_bound: ClassVar[float] = 0.01
     ends: list[Evaluation] = field(default_factory=list)
+    selected: Array | None = None
 
     @property
     def end(self) -> Evaluation | None:
         """Where the search ended; None before any evaluation, and for one that came from a checkpoint."""
-        return min(self.ends, key=lambda end: end.objective, default=None)
+        if self.selected is None:
+            return min(self.ends, key=lambda end: end.objective, default=None)
+        return next((end for end in self.ends if np.array_equal(end.theta, self.selected)), None)
 
     def result(self) -> Result:
         """Run the method from every starting point; the best result, with the history of all."""
@@ -114,6 +118,7 @@ class SearchRun:
         # 4. A search that ends above a constant has missed the valley: once more from where the model is nearly one.
         ending.outcomes += self._from_the_flattest(method, ending)
         result = merge(ending.before, ending.outcomes)
+        self.selected = np.array(result.theta)
         began = result.objective_start if ending.objective_start is None else ending.objective_start
         return replace(
             result,
@@ -162,7 +167,7 @@ class SearchRun:
 
     def _leave_landmarks(self, method: Minimizer, before: list[Result], outcomes: list[Result]) -> _Ending:
         """Go on without landmarks where they do not serve, or value the end without them where they were asked for."""
-        bilevel, best = self.program.bilevel, _best(outcomes)
+        bilevel, best = self.program.bilevel, foremost(outcomes)
         seen = best.approximation
         rough = seen is not None and seen["bound"] > self.landmark_bound * _decision_unit(bilevel)
         if seen is None or not (self.value_without_landmarks or rough):
@@ -194,7 +199,7 @@ class SearchRun:
 
     def _from_the_flattest(self, method: Minimizer, ending: _Ending) -> list[Result]:
         """Results of one more run where the search ended above the error of a constant; none otherwise."""
-        best, level = _best(ending.outcomes), constant_error(self.program, self.end)
+        best, level = foremost(ending.outcomes), constant_error(self.program, self.end)
         again = method.restarts and not method.finds_own_start  # others would repeat what they did
         if not again or best.status in CUT_SHORT or level is None or best.objective <= level:
             return []
@@ -240,11 +245,6 @@ class SearchRun:
         if journal is None:
             return lambda index: bilevel.twin()
         return lambda index: journal.wrap(bilevel.twin(), f"{name} {index}")
-
-
-def _best(results: list[Result]) -> Result:
-    """The result with the lowest objective."""
-    return min(results, key=lambda result: result.objective)
 
 
 def _value_at(theta: Array, results: list[Result], space: Space) -> float:

@@ -146,12 +146,17 @@ def finish(
         (low, up), rows = state.limits(), np.flatnonzero(state.free)
         # 1. The free rows go to where their decisions are on the kink, or as far as a bound allows.
         if len(rows):
-            system, pull = FreeSystem.build(submatrix(K, rows), rows, None, intercept), (low - state.f)[rows]
+            # For the change of b: targets far larger than the coefficients would leave their rounding in these.
+            system, pull = (
+                FreeSystem.build(submatrix(K, rows), rows, None, intercept),
+                (low - state.f)[rows] - b,
+            )
             step, shift = system.solve(pull, -float(state.alpha.sum()))
-            b = -float(shift)
+            b -= float(shift)
             if state.go(rows, step, None if intercept else pull):
                 continue
-            if np.abs(low[rows] - state.f[rows] - b).max() > tol and repeats < 2:
+            off = np.abs(low[rows] - state.f[rows] - b).max() > tol
+            if (off or (intercept and not _balanced(state.alpha))) and repeats < 2:
                 repeats += 1
                 continue
         elif intercept:
@@ -213,8 +218,8 @@ def solve_from_decisions(
             H = gram.block(rows)
             size = float(np.abs(H.diagonal()).max())
             system = FreeSystem.build(H, rows, None, intercept)
-            step, shift = system.solve(low[rows] - f[rows], -float(alpha.sum()))
-            b = -float(shift)
+            step, shift = system.solve(low[rows] - f[rows] - b, -float(alpha.sum()))
+            b -= float(shift)
             alpha[rows] += step
             a = side[rows] * alpha[rows]
             f = gram.product(alpha[None])[0]
@@ -230,7 +235,8 @@ def solve_from_decisions(
         loose = ~free & (wrong > tol)
         out = (a < EDGE * c[rows]) | (a > (1 - EDGE) * c[rows])
         changes = int(out.sum() + loose.sum())
-        if not changes and wrong.max(initial=0.0) <= tol:
+        balanced = not intercept or _balanced(alpha)
+        if not changes and balanced and wrong.max(initial=0.0) <= tol:
             return Finished(alpha, b, float(wrong.max(initial=0.0)), rounds)
         if changes:
             waited = 0 if changes < fewest else waited + 1
@@ -264,6 +270,11 @@ def snapped(alpha: np.ndarray, c: np.ndarray, snap: float) -> np.ndarray:
     """Coefficients next to a bound put on it."""
     size = np.abs(alpha)
     return np.where(size >= (1 - snap) * c, np.sign(alpha) * c, np.where(size <= snap * c, 0.0, alpha))
+
+
+def _balanced(alpha: np.ndarray) -> bool:
+    """Whether coefficients sum to zero but for rounding."""
+    return abs(float(alpha.sum())) <= 1e-12 * float(np.abs(alpha).sum())
 
 
 def _start(alpha: np.ndarray, c: np.ndarray, snap: float, intercept: bool) -> np.ndarray:

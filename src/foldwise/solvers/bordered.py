@@ -54,8 +54,10 @@ def finish_with_columns(
         (low, up), rows, at_bound = state.limits(), np.flatnonzero(state.free), state.at_bound
         # 1. The free rows go to where their decisions are on the kink, or as far as a bound allows.
         if len(rows):
-            step, shift = BorderedSystem.build(K, rows, Q).solve((low - state.f)[rows], -(Q.T @ state.alpha))
-            q = -shift
+            # For the change of q: targets far larger than the coefficients would leave their rounding in these.
+            off = low[rows] - state.f[rows] - Q[rows] @ q
+            step, shift = BorderedSystem.build(K, rows, Q).solve(off, -(Q.T @ state.alpha))
+            q = q - shift
             if state.go(rows, step):
                 continue
         balanced = _balanced(Q, state.alpha)

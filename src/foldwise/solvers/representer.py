@@ -86,7 +86,7 @@ class RepresenterNewton:
             # 3. A Newton step of the others.
             far = gap[wanting] > 1e-2 * size[wanting]
             d_alpha, d_b = self._step(gram, terms, state, slopes, live, secant=size[wanting] == 0, far=far)
-            # 4. In full, or cut where it overshoots; a step that is not finite ends its task.
+            # 4. In full, or cut where it overshoots; a step that leads nowhere ends its task.
             slopes, moved = self._move(gram, terms, state, live, slopes, d_alpha, d_b)
             lost, live, slopes = np.concatenate([lost, live[~moved]]), live[moved], slopes[moved]
 
@@ -96,15 +96,18 @@ class RepresenterNewton:
         """Take steps in full, or to the objective's minimum along those that overshoot.
 
         With ``K d_alpha = dz - d_b`` the derivative is ``(alpha + t d_alpha)'(dz - d_b) + sum c l'(z + t dz) dz``.
-        The slopes there, and which tasks moved: not those whose numbers overflow.
+        The slopes there, and which tasks moved: not those whose numbers overflow, nor those whose step rounding has
+        turned uphill and away from where slopes and coefficients agree.
         """
         push = gram.product(d_alpha)
         dZ = push + d_b[:, None]
         linear, quadratic = np.sum(state.alpha[live] * push, axis=1), np.sum(d_alpha * push, axis=1)
         first = linear + np.sum(slopes * dZ, axis=1)
+        before = np.linalg.norm(state.alpha[live] + slopes, axis=1)
         slopes = terms.slopes(state.Z[live] + dZ, live)
         last = linear + quadratic + np.sum(slopes * dZ, axis=1)
-        moved = np.isfinite(first) & np.isfinite(last)
+        after = np.linalg.norm(state.alpha[live] + d_alpha + slopes, axis=1)
+        moved = np.isfinite(first) & np.isfinite(last) & ((first < 0) | ~(after > LOST * before))
         t = np.where(moved, 1.0, 0.0)
         cut = np.flatnonzero(moved & (first < 0) & (last > OVERSHOOT * np.abs(first)))
         for i in cut:
@@ -281,6 +284,8 @@ STIFF = 1e13
 """Size of the system ``I + D^1/2 K D^1/2`` beyond which Newton's steps are solved for coefficients, not for changes."""
 NEAR = 2.0
 """A row that its decision satisfies takes part in a step with secant curvature if it is this near to its label."""
+LOST = 10.0
+"""Growth of the distance between slopes and coefficients over a step uphill at which a task is given up."""
 OVERSHOOT = 0.1
 """Share of the first derivative along a step that its end may have with the other sign."""
 
@@ -293,13 +298,13 @@ def _own(loss, m):
 
 
 def _balance(loss, y, c, z, rounds: int = 30) -> float:
-    """Change of the intercept to the middle of where ``sum c l'(z)`` is about zero; bisection for its two ends."""
+    """Change of the intercept to the middle of where ``sum c l'(z)`` is zero to rounding, by bisection."""
 
     def total(shift: float) -> float:
         return float(c @ loss.grad(z + shift, y))
 
     trains = c > 0
-    small = 1e-6 * float(c @ np.abs(loss.grad(z, y)))
+    small = 1e-12 * float(c @ np.abs(loss.grad(z, y)))
     far = 4.0 * float(np.abs(z[trains]).max() + np.abs(y[trains]).max() + 1.0)
     ends = []
     for side in (-1.0, 1.0):

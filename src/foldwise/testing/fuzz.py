@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import argparse
 import multiprocessing
+import os
 import signal
 import sys
 import time
@@ -25,7 +26,9 @@ from foldwise.testing.shrinking import shrink
 __all__ = ["Tally", "main", "verdict_of"]
 
 GRACE = 5.0
-"""A process that does not answer is ended after so many times the limit, by the clock."""
+"""A process that does not answer is ended after so many times the limit, of the processor's time."""
+SILENCE = 50.0
+"""And after so many by the clock: it may wait for something that never comes."""
 
 
 class _TooLong(BaseException):
@@ -108,6 +111,7 @@ class _Worker:
 
     def give(self, task: tuple[int, str | None]) -> None:
         self.task, self.began = task, time.monotonic()
+        self.spent = _processor_time(self.process.pid)
         self.pipe.send(task)
 
     def answer(self) -> Any:
@@ -121,17 +125,33 @@ class _Worker:
             return Verdict("failed", "crash", f"the process ended with code {code}")
 
     def overdue(self) -> bool:
-        return self.task is not None and time.monotonic() - self.began > GRACE * self.limit
+        """Whether it has had its time; on a busy machine it may have waited for the processor."""
+        if self.task is None:
+            return False
+        waited, now = time.monotonic() - self.began, _processor_time(self.process.pid)
+        spent = waited if now is None or self.spent is None else now - self.spent
+        return spent > GRACE * self.limit or waited > SILENCE * self.limit
 
     def replace(self) -> Verdict:
         self.process.kill()
         self.process.join()
+        waited = time.monotonic() - self.began
         self._begin()
-        return Verdict("failed", "hang", f"the process did not answer for {GRACE * self.limit:g} s")
+        return Verdict("failed", "hang", f"the process did not answer for {waited:.0f} s")
 
     def close(self) -> None:
         self.process.kill()
         self.process.join()
+
+
+def _processor_time(pid: int | None) -> float | None:
+    """Seconds of the processor that a process has had; None where the system does not say."""
+    try:
+        with open(f"/proc/{pid}/stat", encoding="ascii", errors="replace") as file:
+            fields = file.read().rpartition(")")[2].split()
+    except OSError:
+        return None
+    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
 
 @dataclass

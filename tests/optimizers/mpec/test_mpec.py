@@ -401,6 +401,7 @@ def test_standard_error_comes_back_however_the_silence_ends(capfd):
         try:
             with quiet():
                 os.write(2, b"insufficient space available for profile\n")
+                os.write(2, b" mxws,qrow,len_       11025       10965         194\n")
                 thread = threading.Thread(
                     target=lambda: print("from a thread", file=sys.__stderr__, flush=True)
                 )
@@ -414,6 +415,7 @@ def test_standard_error_comes_back_however_the_silence_ends(capfd):
         os.write(2, b"afterwards\n")
         text = error_output(capfd)
         assert "insufficient" not in text
+        assert "mxws" not in text
         assert text.index("somebody else") < text.index("afterwards")
 
 

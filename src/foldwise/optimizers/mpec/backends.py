@@ -188,7 +188,7 @@ def held_interrupt() -> Iterator[list]:
 
 
 _SILENCE = threading.Lock()
-CHATTER = (b"insufficient space", b"workspace", b"bqpd")
+CHATTER = (b"insufficient space", b"workspace", b"bqpd", b"mxws,")
 """Words by which lines of Uno's QP solver about its workspace are known."""
 
 
