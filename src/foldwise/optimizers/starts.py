@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from foldwise.bilevel import Bilevel
+from foldwise.space import Block
 
 __all__ = ["default_starts", "has_boxes", "several_penalties"]
 
@@ -57,7 +58,7 @@ def default_starts(bilevel: Bilevel, count: int | None = None) -> list[np.ndarra
     return [_tightened(bilevel, theta, boxes) for theta in starts[:count]]
 
 
-def _boxes(bilevel: Bilevel) -> list:
+def _boxes(bilevel: Bilevel) -> list[tuple[Block, slice, int]]:
     """The blocks that bound weights: block, its slice of ``theta``, and which side it bounds (0 both)."""
     sides = {"box": 0, "box_upper": 1, "box_lower": -1}
     kinds = bilevel.problems[0].parameters.kinds
@@ -68,7 +69,7 @@ def _boxes(bilevel: Bilevel) -> list:
     ]
 
 
-def _tightened(bilevel: Bilevel, theta: np.ndarray, boxes: list) -> np.ndarray:
+def _tightened(bilevel: Bilevel, theta: np.ndarray, boxes: list[tuple[Block, slice, int]]) -> np.ndarray:
     """``theta`` with boxes that touch the weights found with wide ones.
 
     A box that holds no weight has no gradient. At the mean over folds of ``|w_d|`` it holds the larger half of them.
