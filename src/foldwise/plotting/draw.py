@@ -3,30 +3,13 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
 
 from foldwise.plotting import charts
-from foldwise.plotting.data import (
-    Contour,
-    Folds,
-    Growth,
-    History,
-    PartialEffect,
-    Path,
-    Relevance,
-    ValidationTest,
-    contour_data,
-    folds_data,
-    growth_data,
-    history_data,
-    partial_effect_data,
-    path_data,
-    relevance_data,
-    validation_test_data,
-)
+from foldwise.plotting import data as numbers
 
 __all__ = [
     "plot_contour",
@@ -60,7 +43,10 @@ def plot_history(source: Any, ax: Any = None) -> Any:
     ax : matplotlib Axes, optional
         A new one by default.
     """
-    return _lines(charts.history_chart(source if isinstance(source, History) else history_data(source)), ax)
+    return _lines(
+        charts.history_chart(source if isinstance(source, numbers.History) else numbers.history_data(source)),
+        ax,
+    )
 
 
 def plot_path(source: Any, ax: Any = None, *, most: int = charts.MOST_LINES) -> Any:
@@ -73,7 +59,9 @@ def plot_path(source: Any, ax: Any = None, *, most: int = charts.MOST_LINES) -> 
     most : int
         Hyper-parameters to show.
     """
-    return _lines(charts.path_chart(source if isinstance(source, Path) else path_data(source), most), ax)
+    return _lines(
+        charts.path_chart(source if isinstance(source, numbers.Path) else numbers.path_data(source), most), ax
+    )
 
 
 def plot_folds(source: Any, ax: Any = None, *, most: int = charts.MOST_BARS) -> Any:
@@ -86,7 +74,10 @@ def plot_folds(source: Any, ax: Any = None, *, most: int = charts.MOST_BARS) -> 
     most : int
         Folds to show.
     """
-    return _bars(charts.folds_chart(source if isinstance(source, Folds) else folds_data(source), most), ax)
+    return _bars(
+        charts.folds_chart(source if isinstance(source, numbers.Folds) else numbers.folds_data(source), most),
+        ax,
+    )
 
 
 def plot_contour(
@@ -105,7 +96,7 @@ def plot_contour(
     levels : int
     **options : as of :func:`~foldwise.plotting.contour_data`, such as ``names`` and ``points``
     """
-    data = source if isinstance(source, Contour) else contour_data(source, X, y, **options)
+    data = _given(source, numbers.Contour, numbers.contour_data, X=X, y=y, **options)
     return _field(charts.contour_chart(data, levels), ax)
 
 
@@ -119,7 +110,7 @@ def plot_relevance(source: Any, ax: Any = None, *, most: int = charts.MOST_BARS)
     most : int
         Features to show.
     """
-    data = source if isinstance(source, Relevance) else relevance_data(source)
+    data = _given(source, numbers.Relevance, numbers.relevance_data)
     return _bars(charts.relevance_chart(data, most), ax)
 
 
@@ -132,8 +123,8 @@ def plot_validation_test(source: Any, ax: Any = None, **data: Any) -> Any:
     ax : matplotlib Axes, optional
     **data : ``X``, ``y``, ``X_test`` and ``y_test``, for a search
     """
-    known = isinstance(source, ValidationTest)
-    return _lines(charts.validation_test_chart(source if known else validation_test_data(source, **data)), ax)
+    given = _given(source, numbers.ValidationTest, numbers.validation_test_data, **data)
+    return _lines(charts.validation_test_chart(given), ax)
 
 
 def plot_partial_effect(source: Any, ax: Any = None, **data: Any) -> Any:
@@ -145,8 +136,8 @@ def plot_partial_effect(source: Any, ax: Any = None, **data: Any) -> Any:
     ax : matplotlib Axes, optional
     **data : ``X`` and ``feature``, for a model
     """
-    known = isinstance(source, PartialEffect)
-    return _lines(charts.partial_effect_chart(source if known else partial_effect_data(source, **data)), ax)
+    given = _given(source, numbers.PartialEffect, numbers.partial_effect_data, **data)
+    return _lines(charts.partial_effect_chart(given), ax)
 
 
 def plot_growth(source: Any, ax: Any = None) -> Any:
@@ -157,8 +148,13 @@ def plot_growth(source: Any, ax: Any = None) -> Any:
     source : sequence of Growth, or a dict with sizes and seconds of every contender
     ax : matplotlib Axes, optional
     """
-    is_data = isinstance(source, Sequence) and all(isinstance(item, Growth) for item in source)
-    return _lines(charts.growth_chart(source if is_data else growth_data(source)), ax)
+    is_data = isinstance(source, Sequence) and all(isinstance(item, numbers.Growth) for item in source)
+    return _lines(charts.growth_chart(source if is_data else numbers.growth_data(source)), ax)
+
+
+def _given(source: Any, kind: type, make: Callable[..., Any], **options: Any) -> Any:
+    """The numbers: given as such, or made from their source."""
+    return source if isinstance(source, kind) else make(source, **options)
 
 
 def _lines(chart: charts.Lines, ax: Any) -> Any:

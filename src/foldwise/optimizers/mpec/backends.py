@@ -74,7 +74,21 @@ def solve(
     """
     if backend not in BACKENDS:
         raise ValueError(f"unknown backend {backend!r}; use one of: {', '.join(BACKENDS)}")
-    return BACKENDS[backend](program, x, y, preset, tol, max_iter, deadline, bound_duals)
+    return BACKENDS[backend](Call(program, x, y, preset, tol, int(max_iter), deadline, bound_duals))
+
+
+@dataclass(frozen=True, eq=False)
+class Call:
+    """What a back-end is asked, as in :func:`solve`."""
+
+    program: Program
+    x: np.ndarray
+    y: np.ndarray | None
+    preset: str
+    tol: float
+    max_iter: int
+    deadline: float | None
+    bound_duals: Duals | None
 
 
 class Watch:
@@ -171,35 +185,26 @@ UNO_STATUS = {
 """Uno's words for a solution and for the end of its iteration, the earlier ones first."""
 
 
-def _uno(
-    program: Program,
-    x: np.ndarray,
-    y: np.ndarray | None,
-    preset: str,
-    tol: float,
-    max_iter: int,
-    deadline: float | None,
-    bound_duals: Duals | None,
-) -> Outcome:
+def _uno(call: Call) -> Outcome:
     unopy = load_package("unopy")
-    if preset not in PRESETS:
-        raise ValueError(f"unknown preset {preset!r} of Uno; use one of: {', '.join(PRESETS)}")
-    watch = Watch(program, x, deadline)
+    if call.preset not in PRESETS:
+        raise ValueError(f"unknown preset {call.preset!r} of Uno; use one of: {', '.join(PRESETS)}")
+    watch = Watch(call.program, call.x, call.deadline)
     try:
-        model = _uno_model(unopy, program, watch)
-        model.set_initial_primal_iterate(x)
-        if y is not None:
-            model.set_initial_dual_iterate(y)
+        model = _uno_model(unopy, call.program, watch)
+        model.set_initial_primal_iterate(call.x)
+        if call.y is not None:
+            model.set_initial_dual_iterate(call.y)
         solver = unopy.UnoSolver()
-        solver.set_preset(preset)
+        solver.set_preset(call.preset)
         solver.set_logger_stream(io.StringIO())
         options: dict[str, Any] = {
             "logger": "SILENT",
             "print_solution": False,
-            "max_iterations": int(max_iter),
+            "max_iterations": call.max_iter,
         }
-        options |= {"primal_tolerance": tol, "dual_tolerance": tol}
-        if deadline is not None:
+        options |= {"primal_tolerance": call.tol, "dual_tolerance": call.tol}
+        if call.deadline is not None:
             options["time_limit"] = watch.left()
         for name, value in options.items():
             solver.set_option(name, value)
@@ -270,18 +275,10 @@ FAR = 1e19
 """IPOPT's infinity."""
 
 
-def _ipopt(
-    program: Program,
-    x: np.ndarray,
-    y: np.ndarray | None,
-    preset: str,
-    tol: float,
-    max_iter: int,
-    deadline: float | None,
-    bound_duals: Duals | None,
-) -> Outcome:
+def _ipopt(call: Call) -> Outcome:
     ipyopt = load_package("ipyopt")
-    watch, latest, counted = Watch(program, x, deadline), x.copy(), [0]
+    program, watch = call.program, Watch(call.program, call.x, call.deadline)
+    latest, counted = call.x.copy(), [0]
     noted: list[int] = []
 
     def gradient(point: np.ndarray) -> np.ndarray:
@@ -306,13 +303,13 @@ def _ipopt(
             watch.fill(program.jacobian, back=True),
             watch.fill(lambda p, y, sigma: program.hessian(p, sigma, y), back=True),
             watch.guard(progress),
-            ipopt_options=_ipopt_options(tol, max_iter, warm=y is not None),
+            ipopt_options=_ipopt_options(call),
         )
-        rows = np.zeros(program.m) if y is None else np.array(y, float)
+        rows = np.zeros(program.m) if call.y is None else np.array(call.y, float)
         zero = np.zeros(program.n)
-        low, up = (np.array(part, float) for part in (bound_duals or (zero, zero)))
+        low, up = (np.array(part, float) for part in (call.bound_duals or (zero, zero)))
         with held_interrupt() as noted:
-            point, _, code = nlp.solve(np.array(x, float), mult_g=rows, mult_x_L=low, mult_x_U=up)
+            point, _, code = nlp.solve(np.array(call.x, float), mult_g=rows, mult_x_L=low, mult_x_U=up)
     except KeyboardInterrupt:
         raise
     except Exception as error:
@@ -321,16 +318,16 @@ def _ipopt(
     return watch.outcome(point, rows, status, detail, counted[0], (low, up))
 
 
-def _ipopt_options(tol: float, max_iter: int, warm: bool) -> dict[str, Any]:
+def _ipopt_options(call: Call) -> dict[str, Any]:
     options: dict[str, Any] = {
         "print_level": 0,
         "sb": "yes",
-        "tol": tol,
-        "max_iter": int(max_iter),
+        "tol": call.tol,
+        "max_iter": call.max_iter,
         "bound_relax_factor": 0.0,
         "mu_strategy": "adaptive",
     }
-    if warm:
+    if call.y is not None:  # a warm start
         options |= {
             "warm_start_init_point": "yes",
             "warm_start_bound_push": 1e-6,

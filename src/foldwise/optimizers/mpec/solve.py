@@ -98,19 +98,30 @@ def solve_mpec(
     chain = chain and not kernel
     if n_starts is None:
         n_starts = 2 if chain and D.n_pairs() <= SMALL else 1
-    starts = run.starts(start, n_starts)
-    first = formulate(D, "lambda" if form == "auto" else form, starts[0].C if kernel else 1.0)
-    plan = [(f"grid {i}", choice, first_tol, first) for i, choice in enumerate(starts)]
-    if chain:
-        found = linearise(run, starts[:1], tol=tol)
-        plan.insert(0, ("slams", found, min(first_tol, max(tol, 1e-2)), first))
-        if form == "auto" and n_starts > 1 and D.criterion != "misclassification":
-            plan[1] = (*plan[1][:3], formulate(D, "C", unit_of(plan[1][1].C)))
-    for name, choice, level, formulation in plan[:n_starts]:
+    for name, choice, formulation, level in _plan(
+        run, run.starts(start, n_starts), form, chain, (first_tol, tol)
+    ):
         if run.stages and run.late():
             break
         _homotopy(run, formulation, choice, name, (level, tol), complementarity, settings)
     return run.answer(tol)
+
+
+def _plan(
+    run: Run, starts: list[Choice], form: str, chain: bool, tols: tuple[float, float]
+) -> list[tuple[str, Choice, Formulation, float]]:
+    """Where homotopies begin, as many as starts: names, choices, programs and first tolerances."""
+    D, (first_tol, tol) = run.description, tols
+    unit = 1.0 if D.gamma is None else starts[0].C
+    first = formulate(D, "lambda" if form == "auto" else form, unit)
+    plan = [(f"grid {i}", choice, first, first_tol) for i, choice in enumerate(starts)]
+    if not chain:
+        return plan
+    plan.insert(0, ("slams", linearise(run, starts[:1], tol=tol), first, min(first_tol, max(tol, 1e-2))))
+    if form == "auto" and len(starts) > 1 and D.criterion != "misclassification":
+        name, choice, _, level = plan[1]
+        plan[1] = name, choice, formulate(D, "C", unit_of(choice.C)), level
+    return plan[: len(starts)]
 
 
 def _homotopy(
