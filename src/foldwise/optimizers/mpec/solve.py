@@ -73,10 +73,7 @@ def solve_mpec(
     n_starts : int, optional
         Starts in all; those after the first are the best points of the grid. By default 2 for small programs of linear
         machines, else 1.
-    max_iter : int
-        Iterations of each solve.
-    max_time : float, optional
-        Seconds.
+    max_iter, max_time : iterations of each solve, and seconds in all
     on_stage : callable(Stage, Choice), optional
     evaluate : Evaluator, optional
 
@@ -88,12 +85,8 @@ def solve_mpec(
     if first_tol is None:
         first_tol = max(KERNEL_FIRST_TOL, tol) if kernel else FIRST_TOL
     _check(backend, preset, form, complementarity, tol, first_tol)
-    if backend == "auto":
-        backend = "ipopt" if kernel or D.criterion == "misclassification" else "uno"
-    load_package({"uno": "unopy", "ipopt": "ipyopt"}[backend])
-    load_package("highspy")
+    settings = {"backend": _loaded(backend, D), "preset": preset, "max_iter": max_iter}
     run = Run.begin(D, max_time, on_stage, evaluate)
-    settings = {"backend": backend, "preset": preset, "max_iter": max_iter}
     run.polish = lambda exact, x, until: _piece(exact, x, until, settings)
     chain = chain and not kernel
     if n_starts is None:
@@ -105,6 +98,15 @@ def solve_mpec(
             break
         _homotopy(run, formulation, choice, name, (level, tol), complementarity, settings)
     return run.answer(tol)
+
+
+def _loaded(backend: str, D: Description) -> str:
+    """The back-end, which for "auto" follows from the program; its package and that of linear programs are there."""
+    if backend == "auto":
+        backend = "uno" if D.gamma is None and D.criterion != "misclassification" else "ipopt"
+    load_package({"uno": "unopy", "ipopt": "ipyopt"}[backend])
+    load_package("highspy")
+    return backend
 
 
 def _plan(
