@@ -133,6 +133,11 @@ class Design:
         rows: Any = self.array
         return np.sqrt(np.asarray(rows.multiply(rows).sum(axis=1)).ravel())
 
+    def dense(self, rows=slice(None)) -> np.ndarray:
+        """These rows as an array (rows, columns): a view where they are stored so."""
+        block = self.array if _everything(rows) else self.array[rows]
+        return block if isinstance(block, np.ndarray) else block.toarray()
+
     def to_user(self, W: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """Coefficients and intercepts on the user's columns, for stored-column models ``W``."""
         coef = W[:, : self.n_features] / self.scale

@@ -326,7 +326,7 @@ def test_a_matrix_too_large_for_memory_is_refused_before_it_is_formed():
     ("model", "message"),
     [
         (KernelSVC("rbff"), "unknown kernel 'rbff'"),
-        (KernelSVC(loss="squared"), "KernelSVC is for classification; 'squared' is not"),
+        (KernelSVC(loss="squared"), "KernelSVC is for classification; 'squared' is a loss of KernelSVR"),
         (KernelSVC(C=0.0), "C must be positive and finite"),
         (KernelSVC(C=-1.0), "C must be positive and finite"),
         (KernelSVC(RBF([1.0, 2.0])), "2 values of gamma for 4 features"),
@@ -347,7 +347,7 @@ def test_bad_arguments_of_the_classifier(model, message):
 @pytest.mark.parametrize(
     ("model", "message"),
     [
-        (KernelSVR(loss="hinge"), "KernelSVR is for regression; 'hinge' is not"),
+        (KernelSVR(loss="hinge"), "KernelSVR is for regression; 'hinge' is a loss of KernelSVC"),
         (KernelSVR(epsilon=-0.1), "epsilon must be finite and not negative"),
         (KernelSVR(C=[1.0, 2.0]), "2 entries but there are 1 groups"),
     ],

@@ -15,6 +15,7 @@ from sklearn.preprocessing import StandardScaler
 from foldwise import RBF, BilevelSearchCV, KernelSVC, LinearSVC, LinearSVR
 from foldwise.plotting import (
     contour_data,
+    folds_data,
     growth_data,
     history_data,
     partial_effect_data,
@@ -82,6 +83,28 @@ def test_contour_agrees_with_scikit_learn_and_is_above_the_selected_point(search
     model = clone(search.estimator).set_params(linearsvr__C=data.x[i], linearsvr__epsilon=data.y[j])
     errors = -cross_val_score(model, X, y, cv=KFold(4), scoring="neg_mean_squared_error")
     assert data.objective[j, i] == pytest.approx(errors.mean(), rel=1e-6)
+
+
+def test_the_contour_of_a_grid_search_is_its_own_points(diabetes):
+    model = make_pipeline(StandardScaler(), LinearSVR())
+    grid = BilevelSearchCV(model, method="grid", method_options={"points": 4}, cv=KFold(4)).fit(*diabetes)
+    data = contour_data(grid)
+    assert data.objective.shape == (4, 4)
+    assert data.objective.min() == grid.result_.objective
+    assert np.array_equal(data.objective, contour_data(grid, *diabetes, points=4).objective)
+
+
+def test_the_contour_of_another_search_needs_its_data(search, diabetes):
+    with pytest.raises(TypeError, match="give its data too, X and y"):
+        contour_data(search)
+    with pytest.raises(ValueError, match="at least two points"):
+        contour_data(search, *diabetes, points=1)
+
+
+def test_folds_are_those_of_the_result(search):
+    data = folds_data(search)
+    assert data.error.tolist() == search.result_.fold_objectives
+    assert data.criterion == "squared"
 
 
 def test_contour_needs_two_single_numbers(search, diabetes):

@@ -15,8 +15,9 @@ from sklearn.preprocessing import StandardScaler
 
 from foldwise import RBF, BilevelSearchCV, KernelSVR, LinearSVR
 from foldwise.plotting import contour_data
+from foldwise.plotting.charts import Axis, Bars, Lines, Series
 from foldwise.report import gather, render, write_report
-from foldwise.report.charts import Series, bar_chart, line_chart
+from foldwise.report.charts import bar_chart, line_chart
 from foldwise.report.facts import certificate
 from foldwise.result import Result, Status
 
@@ -203,13 +204,21 @@ def test_certificate_in_plain_words():
 
 
 def test_charts_leave_out_what_is_not_finite():
-    nan = np.array([np.nan, np.nan])
-    assert line_chart([Series("", np.arange(2), nan)], "t", "x", "y") == ""
-    part = line_chart([Series("", np.arange(3), np.array([1.0, np.nan, 2.0]), "dots")], "t", "x", "y")
+    x = Axis("x")
+    assert line_chart(Lines("t", x, x, [Series("", np.arange(2), np.full(2, np.nan))])) == ""
+    part = line_chart(Lines("t", x, x, [Series("", np.arange(3), np.array([1.0, np.nan, 2.0]), "dots")]))
     assert part.count("<circle") == 2
-    flat = line_chart([Series("", np.arange(3), np.ones(3))], "t", "x", "y", log_y=True)
+    flat = line_chart(Lines("t", x, Axis("y", log=True), [Series("", np.arange(3), np.ones(3))]))
     assert "nan" not in flat
-    assert bar_chart([], [], "t", "x") == ""
+    assert bar_chart(Bars("t", x, [], np.zeros(0), np.zeros(0, bool))) == ""
+
+
+def test_a_search_of_one_evaluation_leaves_no_chart_blank(data):
+    search = BilevelSearchCV(LinearSVR(), ["C"], method="random", method_options={"n_iter": 1}, cv=3)
+    page = render(gather(search.fit(*data)))
+    figures = re.findall(r"<figure>.*?</figure>", page, re.DOTALL)
+    assert len(figures) == 4
+    assert all("<circle" in figure or "<rect" in figure for figure in figures)
 
 
 def test_the_code_of_a_report_holds_settings_and_not_what_watched_the_search(data):

@@ -2,37 +2,19 @@
 
 from __future__ import annotations
 
-import warnings
 from typing import Any, ClassVar
 
 import numpy as np
 from sklearn.base import BaseEstimator, ClassifierMixin, RegressorMixin
-from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils.validation import check_is_fitted, validate_data
 
-from foldwise.arguments import (
-    CLASS_WEIGHT,
-    FLAG,
-    Table,
-    check_arguments,
-    instance,
-    integer,
-    number,
-    numbers,
-    one_of,
-)
+from foldwise.arguments import CLASS_WEIGHT, Table, instance, number, numbers, one_of
 from foldwise.criteria import own_criterion
-from foldwise.estimators.encoding import (
-    CallbackSupportMixin,
-    all_or_nothing,
-    check_target,
-    encode_class_weight,
-    fitted_rows,
-    with_callbacks,
-)
+from foldwise.estimators.encoding import with_callbacks
+from foldwise.estimators.machine import Machine, largest_one
 from foldwise.estimators.tunable import Tunable
 from foldwise.kernels import RBF, Kernel, Linear, Polynomial, Precomputed
-from foldwise.losses import Loss, get_loss
+from foldwise.losses import Loss
 from foldwise.models.base import Role, Rows
 from foldwise.models.kernel import KernelModel, assemble_kernel, dense_rows
 from foldwise.problems.gram import choose_landmarks
@@ -110,28 +92,15 @@ class KernelByName(BaseEstimator):
         return super().set_params(**params)
 
 
-class _Kernel(CallbackSupportMixin, KernelByName):
+class _Kernel(KernelByName, Machine):
     """What both kernel estimators share."""
 
-    _task = ""
     _arguments: ClassVar[Table] = {
+        **Machine._arguments,
         "kernel": KERNEL,
-        "loss": instance((str, Loss), "the name of a loss or a Loss object"),
-        "C": numbers(above=0),
-        "fit_intercept": FLAG,
-        "tol": number(at_least=0),
-        "max_iter": integer(),
         "memory_limit": number(above=0),
         "precision": one_of("double", "single"),
     }
-
-    def _loss(self) -> Loss:
-        loss = get_loss(self.loss)
-        if loss.task != self._task:
-            raise ValueError(
-                f"{type(self).__name__} is for {self._task}; {self.loss!r} is not a loss for that"
-            )
-        return loss
 
     def _tunable(self) -> Tunable:
         """The estimator as a search sees it."""
@@ -140,38 +109,48 @@ class _Kernel(CallbackSupportMixin, KernelByName):
     def _kernel(self, names: Any = None) -> Kernel:
         return as_kernel(self.kernel).resolved(names)
 
-    def _kernel_model(self, d: int, roles, values, class_weight=None) -> KernelModel:
-        kernel = self._kernel(getattr(self, "feature_names_in_", None))
+    def _as_stored(self, X: Any) -> np.ndarray:
+        X = dense_rows(X, self.memory_limit)
+        self._variance = X.var(axis=0)
+        return X
+
+    def _model(self, classes: Any = None, d: int = 0) -> KernelModel:
+        loss, kernel = self._loss(), self._kernel(getattr(self, "feature_names_in_", None))
+        roles, values, weights = self._strength(classes, (None,) if loss.polyhedral else (None, "group"))
         own = kernel_roles(kernel, d)
         fixed = {f"kernel__{name}": array for name, array in kernel.parameters(d).items()}
         return KernelModel(
-            self._loss(),
+            loss,
             kernel,
             {**roles, **own},
             {**values, **fixed},
             {name: name.removeprefix("kernel__") for name in own},
             self.fit_intercept,
-            class_weight,
+            weights,
             memory_limit=self.memory_limit,
             precision=self.precision,
             adjustable=("memory_limit", "precision"),
         )
 
-    def _solve(self, model: KernelModel, X: np.ndarray, rows: Rows, known: Any) -> None:
+    @with_callbacks
+    def fit(self, X, y, sample_weight=None, sample_groups=None, start=None):
+        """Train on ``X`` (n, d), dense or sparse (made dense), and targets or class labels ``y`` (n,).
+
+        ``start``, decisions (problems, n) and intercepts (problems,) near the solution, saves time and does not change
+        what is found; exact losses have no use for it.
+        """
+        return self._fit(X, y, sample_weight, sample_groups, start=start)
+
+    def _solve(self, model: KernelModel, X: np.ndarray, rows: Rows, start: Any = None) -> None:
         problem = assemble_kernel(model, X, rows, [], Space(()))
         solver = model.solver(problem, self.tol, self.max_iter)
-        start = problem.start()
-        if known is not None and known[0].shape == problem.Y.shape:
-            start = np.column_stack([known[0][:, problem.folds.order], known[1]])
+        W = problem.start()
+        if start is not None and start[0].shape == problem.Y.shape:
+            W = np.column_stack([start[0][:, problem.folds.order], start[1]])
         elif len(X) >= LANDMARK_ROWS and not (model.loss.polyhedral or model.kernel.precomputed):
-            start = _landmark_start(model, X, rows, solver, start)
-        point = solver.solve(problem, np.zeros(0), start)
-        if not point.converged.all():
-            warnings.warn(
-                f"{type(self).__name__} did not converge in {point.steps} iterations; raise max_iter",
-                ConvergenceWarning,
-                stacklevel=3,
-            )
+            W = _landmark_start(model, X, rows, solver, W)
+        point = solver.solve(problem, np.zeros(0), W)
+        self._check_converged(point, "raise max_iter")
         alpha = np.empty_like(point.alpha)
         alpha[:, problem.folds.order] = point.alpha
         used = np.flatnonzero(np.any(alpha != 0, axis=0))
@@ -182,7 +161,6 @@ class _Kernel(CallbackSupportMixin, KernelByName):
         self.support_vectors_ = X[used]
         self.dual_coef_ = alpha[:, used]
         self.intercept_ = point.W[:, -1]
-        self.n_iter_ = point.steps
 
     def _decisions(self, X: Any) -> np.ndarray:
         """Decisions on new rows, shape (rows, problems); formed in blocks of rows."""
@@ -202,7 +180,6 @@ class _Kernel(CallbackSupportMixin, KernelByName):
     def __sklearn_tags__(self):
         tags = super().__sklearn_tags__()
         tags.input_tags.pairwise = self.kernel == "precomputed" or isinstance(self.kernel, Precomputed)
-        tags.input_tags.sparse = True
         return tags
 
     @property
@@ -215,7 +192,7 @@ class _Kernel(CallbackSupportMixin, KernelByName):
         kinds, d = self.kernel_.kinds(), self.n_features_in_
         own = [v for n, v in self.kernel_.parameters(d).items() if kinds[n] == "width" and v.size == d]
         score = (own[0] if own else np.ones(d)) * self._variance
-        return score / max(float(score.max()), np.finfo(float).tiny)
+        return largest_one(score)
 
     def get_support(self, threshold: float = 0.01, indices: bool = False) -> np.ndarray:
         """Features whose relevance reaches ``threshold``: a mask, or their numbers."""
@@ -283,32 +260,6 @@ class KernelSVR(RegressorMixin, _Kernel):
         self.memory_limit = memory_limit
         self.precision = precision
 
-    def _model(self, classes, d: int) -> KernelModel:
-        loss = self._loss()
-        roles, values = {"C": Role("log_c", per=(None, "group"))}, {"C": self.C}
-        if "epsilon" in loss.tunable:
-            per: tuple[str | None, ...] = (None,) if loss.polyhedral else (None, "group")
-            roles["epsilon"] = Role("epsilon", per=per)
-            values["epsilon"] = self.epsilon if isinstance(self.loss, str) else getattr(loss, "epsilon", 0.0)
-        return self._kernel_model(d, roles, values)
-
-    @with_callbacks
-    def fit(self, X, y, sample_weight=None, sample_groups=None, start=None):
-        """Train on ``X`` (n, d), dense or sparse (made dense), and targets ``y`` (n,).
-
-        ``start``, decisions (1, n) and intercepts (1,) near the solution, saves time and does not change what is found;
-        the exact loss has no use for it.
-        """
-        with all_or_nothing(self):
-            check_arguments(self)
-            y = check_target(y, self._task)
-            X, y = validate_data(self, X, y, accept_sparse="csr", dtype=float, y_numeric=True)
-            X = dense_rows(X, self.memory_limit)
-            rows = fitted_rows(self, X, y, sample_weight, sample_groups)
-            self._variance = X.var(axis=0)
-            self._solve(self._model(None, X.shape[1]), X, rows, start)
-        return self
-
     def predict(self, X):
         """Predicted targets, shape (n,)."""
         return self._decisions(X)[:, 0]
@@ -375,31 +326,6 @@ class KernelSVC(ClassifierMixin, _Kernel):
     def _loss(self) -> Loss:
         loss = super()._loss()
         return loss.replace(epsilon=0.5) if self.loss == "quartic_hinge" else loss
-
-    def _model(self, classes, d: int) -> KernelModel:
-        roles = {
-            "C": Role("log_c", per=(None, "group", "class")),
-            "class_weight": Role("log_c", per=("class",)),
-        }
-        weights = encode_class_weight(self.class_weight, classes)
-        return self._kernel_model(d, roles, {"C": self.C}, weights)
-
-    @with_callbacks
-    def fit(self, X, y, sample_weight=None, sample_groups=None, start=None):
-        """Train on ``X`` (n, d), dense or sparse (made dense), and class labels ``y`` (n,).
-
-        ``start``, decisions (problems, n) and intercepts (problems,) near the solution, saves time and does not change
-        what is found; the hinge itself has no use for it.
-        """
-        with all_or_nothing(self):
-            check_arguments(self)
-            y = check_target(y, self._task)
-            X, y = validate_data(self, X, y, accept_sparse="csr", dtype=float)
-            X = dense_rows(X, self.memory_limit)
-            rows = fitted_rows(self, X, y, sample_weight, sample_groups)
-            self._variance = X.var(axis=0)
-            self._solve(self._model(self.classes_, X.shape[1]), X, rows, start)
-        return self
 
     def decision_function(self, X):
         """Decisions: (n,) for two classes, else (n, classes)."""

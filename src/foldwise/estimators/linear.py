@@ -2,39 +2,18 @@
 
 from __future__ import annotations
 
-import warnings
 from typing import Any, ClassVar
 
 import numpy as np
-from sklearn.base import BaseEstimator, ClassifierMixin, RegressorMixin
-from sklearn.exceptions import ConvergenceWarning
+from sklearn.base import ClassifierMixin, RegressorMixin
 from sklearn.linear_model._base import LinearClassifierMixin
 from sklearn.utils.validation import check_is_fitted, validate_data
 
-from foldwise.arguments import (
-    CLASS_WEIGHT,
-    FLAG,
-    NONE,
-    Table,
-    check_arguments,
-    instance,
-    integer,
-    number,
-    numbers,
-    one_of,
-)
+from foldwise.arguments import CLASS_WEIGHT, NONE, Table, number, numbers, one_of
 from foldwise.criteria import own_criterion
 from foldwise.design import column_spread
-from foldwise.estimators.encoding import (
-    CallbackSupportMixin,
-    all_or_nothing,
-    check_target,
-    encode_class_weight,
-    fitted_rows,
-    with_callbacks,
-)
+from foldwise.estimators.machine import Machine, largest_one
 from foldwise.estimators.tunable import Tunable
-from foldwise.losses import Loss, get_loss
 from foldwise.models.base import Role, Rows
 from foldwise.models.linear import EXACT_SOLVERS, SMOOTH_SOLVERS, LinearModel, assemble
 from foldwise.space import Space
@@ -44,13 +23,11 @@ __all__ = ["LinearSVC", "LinearSVR"]
 PENALTIES = ("l2", "l1", "elasticnet")
 
 
-class _Linear(CallbackSupportMixin, BaseEstimator):
+class _Linear(Machine):
     """What both linear estimators share: the training problem and its solution."""
 
-    _task = ""
     _arguments: ClassVar[Table] = {
-        "loss": instance((str, Loss), "the name of a loss or a Loss object"),
-        "C": numbers(above=0),
+        **Machine._arguments,
         "lam": numbers(above=0),
         "penalty": one_of(*PENALTIES),
         "l1_ratio": number(at_least=0, at_most=1),
@@ -58,20 +35,8 @@ class _Linear(CallbackSupportMixin, BaseEstimator):
         "box_lower": numbers(finite=False) | NONE,
         "proximity": number(at_least=0),
         "reference": numbers() | NONE,
-        "fit_intercept": FLAG,
-        "tol": number(at_least=0),
-        "max_iter": integer(),
         "solver": one_of("auto", *SMOOTH_SOLVERS, *EXACT_SOLVERS),
     }
-
-    def _loss(self) -> Loss:
-        loss = get_loss(self.loss)
-        if loss.task != self._task and not (
-            self._task == "classification" and type(loss).__name__ == "Squared"
-        ):
-            other = "LinearSVR" if loss.task == "regression" else "LinearSVC"
-            raise ValueError(f"{type(self).__name__} is for {self._task}; {self.loss!r} is a loss of {other}")
-        return loss
 
     def _check_solver(self) -> None:
         exact = self._loss().polyhedral
@@ -116,42 +81,34 @@ class _Linear(CallbackSupportMixin, BaseEstimator):
         ratio = float(self.l1_ratio) if self.penalty == "elasticnet" else float(self.penalty == "l1")
         return roles, values, {"l1_ratio": ratio, "reference": self.reference}
 
-    def _solve(self, model: LinearModel, X: Any, rows: Rows) -> None:
+    def _model(self, classes: Any = None, d: int = 0) -> LinearModel:
+        own, strength, weights = self._strength(classes)
+        more, limits, form = self._options()
+        roles = {"C": own["C"], "lam": Role("log_lam", per=(None, "feature")), **more, **own}
+        values = {"C": self.C, "lam": self.lam, **limits, **strength}
+        return LinearModel(self._loss(), roles, values, self.fit_intercept, class_weight=weights, **form)
+
+    def _solve(self, model: LinearModel, X: Any, rows: Rows, start: Any = None) -> None:
         """Train on all rows and set ``coef_``, ``intercept_``, ``n_iter_``."""
         self._check_solver()
         problem = assemble(model, X, rows, [], Space(()))
         self._spread = column_spread(X)
         solver = model.solver(problem, self.tol, self.max_iter, self.solver)
-        self._adopt(problem, solver.solve(problem, np.zeros(0), problem.start()))
-
-    def _adopt(self, problem, point) -> None:
-        coef, intercept = problem.design.to_user(point.W)
-        self.n_iter_ = point.steps
-        if not point.converged.all():
-            warnings.warn(
-                f"{type(self).__name__} did not converge in {point.steps} iterations; raise max_iter, "
-                "or standardise the features",
-                ConvergenceWarning,
-                stacklevel=3,
-            )
-        self._set_solution(coef, intercept)
+        point = solver.solve(problem, np.zeros(0), problem.start())
+        self._check_converged(point, "raise max_iter, or standardise the features")
+        self._set_solution(*problem.design.to_user(point.W))
 
     @property
     def relevance_(self) -> np.ndarray:
         """How much each feature matters: its largest weight times the feature's standard deviation, largest 1."""
         check_is_fitted(self)
         score = np.abs(np.atleast_2d(self.coef_)).max(axis=0) * self._spread
-        return score / max(float(score.max()), np.finfo(float).tiny)
+        return largest_one(score)
 
     def get_support(self, threshold: float = 1e-8, indices: bool = False) -> np.ndarray:
         """Features whose relevance reaches ``threshold``: a mask, or their numbers. A box of 0 deselects a feature."""
         mask = self.relevance_ >= threshold
         return np.flatnonzero(mask) if indices else mask
-
-    def __sklearn_tags__(self):
-        tags = super().__sklearn_tags__()
-        tags.input_tags.sparse = True
-        return tags
 
 
 class LinearSVR(RegressorMixin, _Linear):
@@ -254,35 +211,6 @@ class LinearSVR(RegressorMixin, _Linear):
         default = tuple(name for name in ("C", "epsilon") if name in names)
         return Tunable(self, self._task, self._model, names, default)
 
-    def _model(self, classes: None, d: int) -> LinearModel:
-        loss = self._loss()
-        more, limits, form = self._options()
-        roles = {
-            "C": Role("log_c", per=(None, "group")),
-            "lam": Role("log_lam", per=(None, "feature")),
-            **more,
-        }
-        values = {"C": self.C, "lam": self.lam, **limits}
-        if "epsilon" in loss.tunable:
-            roles["epsilon"] = Role("epsilon", per=(None, "group"))
-            values["epsilon"] = self.epsilon if isinstance(self.loss, str) else getattr(loss, "epsilon", 0.0)
-        return LinearModel(loss, roles, values, self.fit_intercept, **form)
-
-    @with_callbacks
-    def fit(self, X, y, sample_weight=None, sample_groups=None):
-        """Train on ``X`` (n, d), dense or sparse, and targets ``y`` (n,).
-
-        ``sample_groups`` (n,) tells which entry of an array-valued ``C`` or ``epsilon`` a row uses.
-        """
-        with all_or_nothing(self):
-            check_arguments(self)
-            y = check_target(y, self._task)
-            X, y = validate_data(self, X, y, accept_sparse="csr", dtype=float, y_numeric=True)
-            self._solve(
-                self._model(None, X.shape[1]), X, fitted_rows(self, X, y, sample_weight, sample_groups)
-            )
-        return self
-
     def _set_solution(self, coef: np.ndarray, intercept: np.ndarray) -> None:
         self.coef_, self.intercept_ = coef[0], float(intercept[0])
 
@@ -351,6 +279,7 @@ class LinearSVC(LinearClassifierMixin, ClassifierMixin, _Linear):
     """
 
     _task = "classification"
+    _also = ("Squared",)
     _arguments: ClassVar[Table] = {**_Linear._arguments, "class_weight": CLASS_WEIGHT}
 
     def __init__(
@@ -391,29 +320,6 @@ class LinearSVC(LinearClassifierMixin, ClassifierMixin, _Linear):
         names = ("C", "lam", "class_weight", *self._options()[0])
         criterion = own_criterion(self._loss())
         return Tunable(self, self._task, self._model, names, ("C",), own_criterion=criterion)
-
-    def _model(self, classes: np.ndarray, d: int) -> LinearModel:
-        more, limits, form = self._options()
-        roles = {
-            "C": Role("log_c", per=(None, "group", "class")),
-            "lam": Role("log_lam", per=(None, "feature")),
-            "class_weight": Role("log_c", per=("class",)),
-            **more,
-        }
-        weights = encode_class_weight(self.class_weight, classes)
-        values = {"C": self.C, "lam": self.lam, **limits}
-        return LinearModel(self._loss(), roles, values, self.fit_intercept, class_weight=weights, **form)
-
-    @with_callbacks
-    def fit(self, X, y, sample_weight=None, sample_groups=None):
-        """Train on ``X`` (n, d), dense or sparse, and class labels ``y`` (n,)."""
-        with all_or_nothing(self):
-            check_arguments(self)
-            y = check_target(y, self._task)
-            X, y = validate_data(self, X, y, accept_sparse="csr", dtype=float)
-            rows = fitted_rows(self, X, y, sample_weight, sample_groups)
-            self._solve(self._model(self.classes_, X.shape[1]), X, rows)
-        return self
 
     def _set_solution(self, coef: np.ndarray, intercept: np.ndarray) -> None:
         self.coef_, self.intercept_ = coef, intercept

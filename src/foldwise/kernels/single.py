@@ -227,6 +227,8 @@ class DistancePairs:
 class _ArdPairs:
     """``K = exp(-sum_d gamma_d (x_d - u_d)^2)``; all derivatives from products with X and U."""
 
+    width_per_column = True
+
     def __init__(self, X: Array, U: Array | None) -> None:
         # Shifts do not change differences; centred columns keep the products accurate.
         centre = X.mean(axis=0)

@@ -63,7 +63,9 @@ class Optimizer(Protocol):
         """The relative accuracy of the objective that was asked for; 0 where the method has no such tolerance."""
         ...
 
-    def minimize(self, bilevel: Bilevel, theta0: np.ndarray, *, callback=None) -> Result:
+    def minimize(
+        self, bilevel: Bilevel, theta0: np.ndarray, *, callback: Callable[[Record], Any] | None = None
+    ) -> Result:
         """Run from ``theta0`` and return the best evaluated point with its certificate."""
         ...
 
@@ -235,17 +237,25 @@ class Trace:
         """Say that, kinks around it included, a point promises this share of the objective within a tenth of a unit."""
         self._vouched = evaluation, promised
 
-    def look_around(self, enough: float) -> bool:
-        """Evaluate small steps along every entry of the best point; whether one gains more than ``enough`` of it.
+    def look_around(self, enough: float, steps: Sequence[float] | None = None, note: str = "") -> bool:
+        """Evaluate steps along every entry of the best point; whether one gains more than ``enough`` of it.
 
         Derivatives say what a step gains while no row changes its kind. Of few rows each counts for much, and at a
-        kink, or where a slope changes within a step, they promise too little. Only a point that gains enough is
-        recorded, and is then the best.
+        kink, or where a slope changes within a step, they promise too little.
+
+        Parameters
+        ----------
+        enough : float
+            Share of the objective.
+        steps : sequence of float, optional
+            In natural units; small ones by default.
+        note : str
+            Every evaluation is recorded with it. Without one only a point that gains enough is.
         """
         here, unit = self.best, natural_units(self.space)
         assert here is not None
         best = here
-        for i, step in itertools.product(range(self.space.size), LOOKS):
+        for i, step in itertools.product(range(self.space.size), LOOKS if steps is None else steps):
             theta = here.theta.copy()
             theta[i] += step * unit[i]
             theta = self.space.clip(theta)
@@ -257,12 +267,15 @@ class Trace:
             except FloatingPointError:  # nothing to be seen there
                 self.bilevel.reset()
                 continue
-            self.details["looks"] = self.details.get("looks", 0) + 1
+            if note:
+                self.record(there, note)
+            else:
+                self.details["looks"] = self.details.get("looks", 0) + 1
             if there.objective < best.objective and (self._solved(there) or not self._best_solved):
                 best = there
         gain = (here.objective - best.objective) / max(abs(here.objective), np.finfo(float).tiny)
         self._seen = here, gain
-        if gain > enough:
+        if gain > enough and not note:
             self.record(best, "look")
         return gain > enough
 
@@ -571,6 +584,8 @@ class Minimizer:
         """The relative accuracy of the objective that was asked for; 0 where the method has no such tolerance."""
         return float(getattr(self, "tol", 0.0)) if self.tol_by_model else 0.0
 
-    def minimize(self, bilevel: Bilevel, theta0: np.ndarray, *, callback=None) -> Result:
+    def minimize(
+        self, bilevel: Bilevel, theta0: np.ndarray, *, callback: Callable[[Record], Any] | None = None
+    ) -> Result:
         """Run from ``theta0`` and return the best evaluated point with its certificate."""
         return run(self, bilevel, theta0, callback=callback)

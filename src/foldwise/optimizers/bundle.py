@@ -29,6 +29,8 @@ from foldwise.result import Status
 
 __all__ = ["Bundle"]
 
+Cut = tuple[np.ndarray, float, np.ndarray]
+"""A point, the objective there and its gradient."""
 TANGENTS = (-1.0, -0.3, -0.1, -0.03, 0.0, 0.03, 0.1, 0.3, 1.0)
 """Where a smooth criterion is touched: distances from the decision in root mean square residuals."""
 
@@ -73,7 +75,7 @@ class Bundle(Minimizer):
         unit = natural_units(space)
         radius, failures = self.radius, 0
         here = trace.evaluate(theta, order=2, note="start")
-        cuts: list[tuple[np.ndarray, float, np.ndarray]] = []
+        cuts: list[Cut] = []
         rows = _Rows(trace.bilevel, here, unit)
         for _ in range(self.max_iter):
             low, high = (space.lower - here.theta) / unit, (space.upper - here.theta) / unit
@@ -106,7 +108,16 @@ class Bundle(Minimizer):
             cuts = cuts[-self.memory :]
         return Status.MAX_ITER
 
-    def _verdict(self, trace: Trace, rows: _Rows, here: Evaluation, cuts, unit, low, high) -> Status:
+    def _verdict(
+        self,
+        trace: Trace,
+        rows: _Rows,
+        here: Evaluation,
+        cuts: list[Cut],
+        unit: np.ndarray,
+        low: np.ndarray,
+        high: np.ndarray,
+    ) -> Status:
         """What the gradients around leave in common within reach; a small trust region alone is no reason to end."""
         _, promised = rows.minimise(here, cuts, unit, np.maximum(low, -REACH), np.minimum(high, REACH))
         trace.vouch(here, max(promised, 0.0) / max(abs(here.objective), np.finfo(float).tiny))
@@ -116,7 +127,7 @@ class Bundle(Minimizer):
 def _pieces(criterion: Any, z: np.ndarray, y: np.ndarray) -> list[tuple[np.ndarray, np.ndarray]]:
     """Slopes and intercepts whose maximum is the criterion or, where it is smooth and convex, touches it from below."""
     if criterion.polyhedral:
-        return criterion.pieces(y)
+        return list(criterion.pieces(y))
     width = max(float(np.sqrt(np.mean((z - y) ** 2))), 1e-12)
     places = TANGENTS if criterion.convex else (0.0,)
     out = []
@@ -158,7 +169,9 @@ class _Rows:
         total = sp.csr_matrix(np.concatenate([np.zeros(self.p), self.weight, [-1.0]])[None])
         self.matrix, self.limit = sp.vstack([*matrices, total]).tocsr(), np.concatenate([*limits, [0.0]])
 
-    def minimise(self, here: Evaluation, cuts: list, unit: np.ndarray, low: np.ndarray, high: np.ndarray):
+    def minimise(
+        self, here: Evaluation, cuts: list[Cut], unit: np.ndarray, low: np.ndarray, high: np.ndarray
+    ) -> tuple[np.ndarray, float]:
         """The step in scaled coordinates, and the decrease that the model promises."""
         from scipy.optimize import linprog
 

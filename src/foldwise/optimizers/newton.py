@@ -61,26 +61,14 @@ class TrustRegionNewton(Minimizer):
         """Run from ``theta``."""
         status = self._descend(trace, theta)
         for _ in range(self.polls):
-            if status is Status.MAX_ITER or not self._poll(trace):
-                break
             assert trace.best is not None
+            if status is Status.MAX_ITER:
+                break
+            trace.differentiate(trace.best, order=2, exact=self.hessian == "exact")
+            if not trace.look_around(self.tol, (-POLL, POLL), note="poll"):
+                break
             status = self._descend(trace, trace.best.theta)
         return status
-
-    def _poll(self, trace: Trace) -> bool:
-        """Look to either side of every entry of the best point; whether one of these is better."""
-        here, unit = trace.best, natural_units(trace.space)
-        assert here is not None
-        trace.differentiate(here, order=2, exact=self.hessian == "exact")
-        for i in range(trace.space.size):
-            for side in (-POLL, POLL):
-                theta = here.theta.copy()
-                theta[i] += side * unit[i]
-                theta = trace.space.clip(theta)
-                if not np.array_equal(theta, here.theta):
-                    trace.evaluate(theta, warm=here, note="poll")
-        assert trace.best is not None
-        return trace.best.objective < here.objective - self.tol * abs(here.objective)
 
     def _descend(self, trace: Trace, theta: np.ndarray) -> Status:
         space, exact = trace.space, self.hessian == "exact"

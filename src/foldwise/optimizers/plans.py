@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, ClassVar
 
@@ -12,6 +12,7 @@ from foldwise.arguments import NONE, Rule, Table, instance, integer, numbers
 from foldwise.bilevel import Bilevel
 from foldwise.optimizers.base import Minimizer, Trace
 from foldwise.result import Status
+from foldwise.space import Space
 
 __all__ = ["VALUES", "Grid", "Random", "check_plan", "snake"]
 
@@ -46,7 +47,7 @@ class Grid(Minimizer):
     restarts = False
     limits: ClassVar[Mapping[str, str]] = {}
 
-    def axes(self, space) -> list[np.ndarray]:
+    def axes(self, space: Space) -> list[np.ndarray]:
         """The values of every entry of ``theta``."""
         unknown = [name for name in self.values if name not in space.slices]
         if unknown:
@@ -93,7 +94,7 @@ def check_plan(axes: list[np.ndarray], max_points: int) -> None:
         )
 
 
-def snake(axes: list[np.ndarray]):
+def snake(axes: list[np.ndarray]) -> Iterator[tuple[float, ...]]:
     """The product of the axes in an order where successive points differ in one entry."""
     if not axes:
         yield ()

@@ -49,7 +49,7 @@ def absolute(H: np.ndarray) -> np.ndarray:
     values, vectors = np.linalg.eigh(H)
     size = np.abs(values)
     size = np.maximum(size, max(1e-8 * size.max(initial=0.0), 1e-300))
-    return (vectors * size) @ vectors.T
+    return np.asarray((vectors * size) @ vectors.T)
 
 
 def box_qp(

@@ -9,8 +9,10 @@ from typing import ClassVar
 import numpy as np
 
 from foldwise.arguments import Table, integer, number, one_of
+from foldwise.bilevel import Evaluation
 from foldwise.optimizers.base import Minimizer, Trace
 from foldwise.result import Status
+from foldwise.space import Space
 
 __all__ = ["Bfgs", "LBfgsB", "Rprop"]
 
@@ -44,7 +46,7 @@ class LBfgsB(Minimizer):
 
         warm = None
 
-        def objective(point: np.ndarray):
+        def objective(point: np.ndarray) -> tuple[float, np.ndarray | None]:
             nonlocal warm
             warm = trace.evaluate(point, warm=warm, order=1)
             return warm.objective, warm.gradient
@@ -136,8 +138,9 @@ class Bfgs(Minimizer):
         return Status.MAX_ITER
 
     @staticmethod
-    def _search(trace: Trace, here, d, space):
+    def _search(trace: Trace, here: Evaluation, d: np.ndarray, space: Space) -> Evaluation | None:
         """Backtracking along the projected path until the decrease is sufficient; None if there is none."""
+        assert here.gradient is not None
         a = 1.0
         for _ in range(30):
             target = space.clip(here.theta + a * d)
@@ -150,7 +153,7 @@ class Bfgs(Minimizer):
         return None
 
 
-def _update(B, s, y, fresh):
+def _update(B: np.ndarray, s: np.ndarray, y: np.ndarray, fresh: bool) -> tuple[np.ndarray, bool]:
     """BFGS update of the inverse Hessian; skipped where the curvature along the step is not positive."""
     sy = float(s @ y)
     if sy <= 1e-10 * np.linalg.norm(s) * np.linalg.norm(y):

@@ -13,6 +13,7 @@ from foldwise.optimizers.base import Minimizer, Trace, largest_promise
 from foldwise.optimizers.newton import TrustRegionNewton
 from foldwise.optimizers.pbp import PenalizedBilevel
 from foldwise.result import Status
+from foldwise.space import Space
 
 __all__ = ["Rescued"]
 
@@ -84,11 +85,11 @@ class Rescued(Minimizer):
         """The accuracy that was asked of the method."""
         return self.method.accuracy()
 
-    def feasible(self, space, theta: np.ndarray) -> np.ndarray:
+    def feasible(self, space: Space, theta: np.ndarray) -> np.ndarray:
         """The point near ``theta`` that both may start from."""
         return self.pbp.feasible(space, self.method.feasible(space, theta))
 
-    def admits(self, space, theta: np.ndarray) -> bool:
+    def admits(self, space: Space, theta: np.ndarray) -> bool:
         """Whether ``theta`` keeps the constraints of both."""
         return self.method.admits(space, theta) and self.pbp.admits(space, theta)
 

@@ -2,6 +2,7 @@
 
 from foldwise.plotting.data import (
     Contour,
+    Folds,
     Growth,
     History,
     PartialEffect,
@@ -9,6 +10,7 @@ from foldwise.plotting.data import (
     Relevance,
     ValidationTest,
     contour_data,
+    folds_data,
     growth_data,
     history_data,
     partial_effect_data,
@@ -18,6 +20,7 @@ from foldwise.plotting.data import (
 )
 from foldwise.plotting.draw import (
     plot_contour,
+    plot_folds,
     plot_growth,
     plot_history,
     plot_partial_effect,
@@ -28,6 +31,7 @@ from foldwise.plotting.draw import (
 
 __all__ = [
     "Contour",
+    "Folds",
     "Growth",
     "History",
     "PartialEffect",
@@ -35,11 +39,13 @@ __all__ = [
     "Relevance",
     "ValidationTest",
     "contour_data",
+    "folds_data",
     "growth_data",
     "history_data",
     "partial_effect_data",
     "path_data",
     "plot_contour",
+    "plot_folds",
     "plot_growth",
     "plot_history",
     "plot_partial_effect",

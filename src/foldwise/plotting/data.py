@@ -13,10 +13,11 @@ from sklearn.utils.validation import check_is_fitted
 
 from foldwise.fit_time import limited
 from foldwise.result import Record, Result
-from foldwise.space import Lin, Log
+from foldwise.space import Block, Lin, Log
 
 __all__ = [
     "Contour",
+    "Folds",
     "Growth",
     "History",
     "PartialEffect",
@@ -24,6 +25,8 @@ __all__ = [
     "Relevance",
     "ValidationTest",
     "contour_data",
+    "criterion_words",
+    "folds_data",
     "growth_data",
     "history_data",
     "partial_effect_data",
@@ -35,7 +38,10 @@ __all__ = [
 
 @dataclass(frozen=True, eq=False)
 class History:
-    """The course of a search: one entry per evaluation; ``gradient_norm`` is nan where none was computed."""
+    """The course of a search: one entry per evaluation; ``gradient_norm`` is nan where none was computed.
+
+    ``criterion`` is what the errors are, in words.
+    """
 
     evaluation: np.ndarray
     start: np.ndarray
@@ -43,12 +49,13 @@ class History:
     best: np.ndarray
     gradient_norm: np.ndarray
     elapsed: np.ndarray
+    criterion: str = ""
 
     @property
     def wide(self) -> bool:
         """Whether the errors want a logarithmic axis."""
-        least, most = np.nanmin(self.objective), np.nanmax(self.objective)
-        return bool(least > 0 and most > 20 * least)
+        errors = self.objective[np.isfinite(self.objective)]
+        return bool(len(errors) and errors.min() > 0 and errors.max() > 20 * errors.min())
 
 
 @dataclass(frozen=True, eq=False)
@@ -71,6 +78,19 @@ class Path:
         width = np.where(upper > lower, upper - lower, 1.0)
         return np.asarray((values - lower) / width)
 
+    def moved_most(self, most: int) -> np.ndarray:
+        """The ``most`` entries with the widest ways, in their order."""
+        ways = np.ptp(self.normalised(), axis=0) if len(self.values) else np.zeros(len(self.names))
+        return np.sort(np.argsort(-ways, kind="stable")[:most])
+
+
+@dataclass(frozen=True, eq=False)
+class Folds:
+    """The error of every fold at the selected point; ``criterion`` is what it is, in words."""
+
+    error: np.ndarray
+    criterion: str = ""
+
 
 @dataclass(frozen=True, eq=False)
 class Contour:
@@ -83,6 +103,27 @@ class Contour:
     log: tuple[bool, bool]
     path: np.ndarray
     best: np.ndarray
+
+    def levels(self, count: int) -> np.ndarray:
+        """Values between which the error is told apart: about ``count``, most of them in the valley.
+
+        Quantiles of the different errors on the grid, whose shares grow as squares: half of them lie in the lowest
+        quarter, however high and wide the plateau beside it is.
+        """
+        finite = np.unique(self.objective[np.isfinite(self.objective)])
+        levels = np.unique(np.quantile(finite, np.linspace(0.0, 1.0, count + 1) ** 2))
+        wide = 1e-6 * max(float(np.ptp(levels)), np.finfo(float).tiny)
+        levels = levels[np.concatenate([[True], np.diff(levels) > wide])]
+        if len(levels) > 1:
+            return np.asarray(levels)
+        pad = 1e-3 * abs(levels[0]) or 1.0  # a flat error has one level
+        return np.array([levels[0] - pad, levels[0] + pad])
+
+    def shades(self, levels: np.ndarray) -> np.ndarray:
+        """Where each value lies among the levels: 0 between the lowest two, 1 between the highest two; nan stays."""
+        bands = len(levels) - 1
+        band = np.clip(np.searchsorted(levels, self.objective, side="right") - 1, 0, bands - 1)
+        return np.where(np.isfinite(self.objective), band / max(bands - 1, 1), np.nan)
 
 
 @dataclass(frozen=True, eq=False)
@@ -128,6 +169,7 @@ class PartialEffect:
     effect: np.ndarray
     at: np.ndarray
     parametric: np.ndarray | None = None
+    output: str = "output of the model"
 
 
 @dataclass(frozen=True, eq=False)
@@ -156,7 +198,8 @@ def history_data(source: Any) -> History:
     >>> bool(history.best[-1] == search.result_.objective)
     True
     """
-    records = _result(source).history
+    result = _result(source)
+    records = result.history
     norms = [np.nan if r.gradient_norm is None else r.gradient_norm for r in records]
     return History(
         np.array([r.evaluation for r in records]),
@@ -165,7 +208,18 @@ def history_data(source: Any) -> History:
         _best_errors(records),
         np.array(norms, float),
         np.array([r.elapsed for r in records]),
+        criterion_words(source),
     )
+
+
+def folds_data(source: Any) -> Folds:
+    """The error of every fold at the selected point.
+
+    Parameters
+    ----------
+    source : Result or fitted BilevelSearchCV
+    """
+    return Folds(np.array(_result(source).fold_objectives, float), criterion_words(source))
 
 
 def _best_errors(records: Sequence[Record]) -> np.ndarray:
@@ -206,17 +260,24 @@ def path_data(search: Any, names: Sequence[str] | None = None) -> Path:
 
 
 def contour_data(
-    search: Any, X: Any, y: Any, names: Sequence[str] | None = None, *, points: int = 21, **fit_params: Any
+    search: Any,
+    X: Any = None,
+    y: Any = None,
+    names: Sequence[str] | None = None,
+    *,
+    points: int = 21,
+    **fit_params: Any,
 ) -> Contour:
     """The cross-validation error on a grid over two hyper-parameters, the others at their selected values.
 
     The folds are those of the search as long as its ``cv`` gives the same folds again: pass a number, or a splitter
-    with a ``random_state``. Costs ``points ** 2`` evaluations.
+    with a ``random_state``. Costs ``points ** 2`` evaluations; a search by ``method="grid"`` over these two alone has
+    them already.
 
     Parameters
     ----------
     search : fitted BilevelSearchCV
-    X, y : the data of the search
+    X, y : the data of the search; not needed where it was a grid over two hyper-parameters
     names : two hyper-parameters, without the name of the pipeline's step; by default the first two single numbers
     points : int
         Grid points per axis.
@@ -230,6 +291,38 @@ def contour_data(
             f"a contour needs two hyper-parameters that are single numbers; got {pair}. "
             f"This search has: {', '.join(scalars) or 'none'}"
         )
+    if points < 2:
+        raise ValueError(f"a contour needs at least two points per axis; got points={points!r}")
+    records = (
+        search.result_.history if X is None else _on_a_grid(search, X, y, scalars, pair, points, fit_params)
+    )
+    grid = np.array([[*(r.params[name] for name in pair), r.error] for r in records])
+    axes = [_distinct(grid[:, k]) for k in (0, 1)]
+    objective = np.full((len(axes[1]), len(axes[0])), np.nan)
+    columns = [np.abs(grid[:, k, None] - axes[k]).argmin(axis=1) for k in (0, 1)]
+    objective[columns[1], columns[0]] = grid[:, 2]
+    if X is None and (np.isnan(objective).any() or min(objective.shape) < 2):
+        raise TypeError(
+            "the points of this search are no grid over two hyper-parameters: give its data too, X and y, for the "
+            "error on one"
+        )
+    # The points of a grid are the picture; those of another search are its way through it.
+    way = np.zeros((0, 2)) if X is None else path_data(search, pair).values
+    best = np.array([float(search.result_.params[name]) for name in pair])
+    log = scalars[pair[0]].scale == "log", scalars[pair[1]].scale == "log"
+    return Contour((pair[0], pair[1]), axes[0], axes[1], objective, log, way, best)
+
+
+def _on_a_grid(
+    search: Any,
+    X: Any,
+    y: Any,
+    scalars: Mapping[str, Block],
+    pair: Sequence[str],
+    points: int,
+    fit_params: Mapping[str, Any],
+) -> list[Record]:
+    """The records of a grid over two hyper-parameters, the others as they were selected."""
     first = next(iter(search.space_.slices))
     prefix = next(iter(search.best_params_)).removesuffix(first)
     others = {
@@ -252,16 +345,8 @@ def contour_data(
         callbacks=(),
         verbose=0,
     )
-    plan.fit(X, y, **fit_params)
-    grid = np.array([[*(r.params[name] for name in pair), r.error] for r in plan.result_.history])
-    axes = [_distinct(grid[:, k]) for k in (0, 1)]
-    objective = np.full((len(axes[1]), len(axes[0])), np.nan)
-    columns = [np.abs(grid[:, k, None] - axes[k]).argmin(axis=1) for k in (0, 1)]
-    objective[columns[1], columns[0]] = grid[:, 2]
-    way = path_data(search, pair)
-    best = np.array([float(search.result_.params[name]) for name in pair])
-    log = scalars[pair[0]].scale == "log", scalars[pair[1]].scale == "log"
-    return Contour((pair[0], pair[1]), axes[0], axes[1], objective, log, way.values, best)
+    history: list[Record] = plan.fit(X, y, **fit_params).result_.history
+    return history
 
 
 def relevance_data(model: Any, names: Sequence[str] | None = None) -> Relevance:
@@ -287,7 +372,7 @@ def relevance_data(model: Any, names: Sequence[str] | None = None) -> Relevance:
         sizes = np.abs(np.atleast_2d(np.asarray(step.coef_, float))).sum(axis=0)
         values, what = (
             sizes / max(float(sizes.max(initial=0.0)), np.finfo(float).tiny),
-            "relative |coefficient|",
+            "|coefficient|",
         )
     else:
         raise ValueError(
@@ -357,12 +442,14 @@ def partial_effect_data(model: Any, X: Any, feature: int | str, *, points: int =
     rows[:, feature] = grid
     if names is not None:
         rows = type(X)(rows, columns=X.columns)
-    effect = model.decision_function(rows) if hasattr(model, "decision_function") else model.predict(rows)
+    decides = hasattr(model, "decision_function")
+    effect = model.decision_function(rows) if decides else model.predict(rows)
     if np.ndim(effect) > 1:
         raise ValueError("a partial effect needs one output; this model has several classes")
     parametric = model.parametric_part(rows) if hasattr(model, "parametric_part") else None
     label = f"x{feature}" if names is None else names[feature]
-    return PartialEffect(label, grid, np.asarray(effect, float), at, parametric)
+    output = "decision (positive: second class)" if decides else "prediction (unit of the target)"
+    return PartialEffect(label, grid, np.asarray(effect, float), at, parametric, output)
 
 
 def growth_data(timings: Mapping[str, tuple[Sequence[float], Sequence[float]]]) -> list[Growth]:
@@ -394,6 +481,13 @@ def _result(source: Any) -> Result:
     check_is_fitted(source, "result_")
     result: Result = source.result_
     return result
+
+
+def criterion_words(source: Any) -> str:
+    """What a search minimises, in words: "squared"; nothing for a result alone."""
+    criterion = getattr(source, "criterion_", None)
+    name = "" if criterion is None else type(criterion).__name__
+    return "".join(f" {c.lower()}" if c.isupper() else c for c in name).strip()
 
 
 def _distinct(values: np.ndarray) -> np.ndarray:

@@ -26,6 +26,7 @@ from foldwise.losses import EpsilonInsensitive, Hinge, Loss
 from foldwise.problems.gram import ActiveSystem, PinnedSystem
 from foldwise.problems.kernel import KernelPoint, KernelProblem
 from foldwise.problems.parameters import Canonical
+from foldwise.problems.written import Task, Written
 
 __all__ = ["DualProblem", "FreeSystem", "Original", "PinnedSystem", "decision_limits", "interval_ends"]
 
@@ -118,6 +119,19 @@ class DualProblem(KernelProblem):
     def _check_loss(self, loss: Loss) -> None:
         if not isinstance(loss, (Hinge, EpsilonInsensitive)):
             raise ValueError(f"the dual form is for Hinge and EpsilonInsensitive; got {type(loss).__name__}")
+
+    def written(self, theta: np.ndarray) -> Written:
+        """Every task in arrays; refused unless the kernel is Gaussian with one width per feature."""
+        X = self._gram.scaled_rows()
+        if X is None:
+            raise ValueError("the kernel is not an RBF with one gamma per feature")
+        strength = self.strength(self.parameters(theta))
+        tasks = []
+        for m in range(self.n_tasks):
+            train, y = strength[m] > 0, self.Y[self.target[m]]
+            rows, cost = self.folds.validation[self.split[m]], np.asarray(self.validation_weight[m], float)
+            tasks.append(Task(X[train], y[train], X[rows], y[rows], strength[m][train], cost))
+        return Written(tasks, self.intercept, gaussian=True)
 
     def kinds(self, alpha: np.ndarray, par: Canonical, edge: float = EDGE) -> tuple[np.ndarray, np.ndarray]:
         """Masks (tasks, n) of the free rows and of those at their bound, or within ``edge`` of it, in units of it."""

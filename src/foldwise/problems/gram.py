@@ -199,6 +199,10 @@ class DenseGram:
             self.n = len(self.pairs.D)
             self._slot = np.full(self.n, -1)
 
+    def scaled_rows(self) -> np.ndarray | None:
+        """The rows, where the kernel is Gaussian with one width for each of their columns; None otherwise."""
+        return self.pairs.X if getattr(self.pairs, "width_per_column", False) else None
+
     @property
     def K(self) -> np.ndarray:
         """The whole matrix."""
@@ -315,6 +319,10 @@ class LandmarkGram:
         G.flat[:: len(G) + 1] += self.ridge
         self.L = cholesky(G, name="the kernel matrix of the landmarks")
         self.B = np.ascontiguousarray(solve_triangular(self.L, self.N.T, lower=True).T)
+
+    def scaled_rows(self) -> None:
+        """Through landmarks the kernel is another one."""
+        return None
 
     def error(self) -> float:
         """Largest ``k(x, x) - k~(x, x)`` over the rows: how much of a row the landmarks cannot see."""

@@ -27,6 +27,7 @@ from foldwise.losses import Loss
 from foldwise.problems.linear import LinearProblem
 from foldwise.problems.parameters import Canonical
 from foldwise.problems.pieces import AT_LOWER, AT_UPPER, ActiveSet, KinkSystem, Pieces
+from foldwise.problems.written import Task, Written
 
 __all__ = ["PolyhedralPoint", "PolyhedralProblem", "UserUnits"]
 
@@ -337,6 +338,20 @@ class PolyhedralProblem(LinearProblem):
             lam=par.lam[self.target[m]] * (self.root[m] * scale) ** 2,
             gap=float(point.gap[m]),
         )
+
+    def written(self, theta: np.ndarray) -> Written:
+        """Every task in arrays, in columns whose weights are the user's; refused with an L1 part of the penalty."""
+        if self.l1_ratio:
+            raise ValueError("an L1 part of the penalty cannot be written out")
+        par, d = self.parameters(theta), self.design.n_features
+        X = np.asarray(self.design.dense()[:, :d], float)
+        tasks = []
+        for m in range(self.n_tasks):
+            weight, own, y = self._strength(m, par), X / self.root[m], self.Y[self.target[m]]
+            train, rows = weight > 0, self.folds.validation[self.split[m]]
+            cost = np.asarray(self.validation_weight[self.split[m]], float)
+            tasks.append(Task(own[train], y[train], own[rows], y[rows], weight[train], cost))
+        return Written(tasks, bool(self.design.intercept), reference=self.reference[0] * self.root[0])
 
     # Derivatives.
 

@@ -24,6 +24,7 @@ from foldwise.problems.dual import DualProblem
 from foldwise.problems.gram import submatrix
 from foldwise.problems.kernel import KernelPoint
 from foldwise.problems.parameters import Canonical
+from foldwise.problems.written import Written
 
 __all__ = ["BorderedSystem", "Centre", "SemiparametricProblem", "centre", "spans"]
 
@@ -184,6 +185,10 @@ class SemiparametricProblem(DualProblem):
         super()._check_loss(loss)
         if loss.task != "regression":
             raise ValueError(f"semiparametric models are for regression; got {type(loss).__name__}")
+
+    def written(self, theta: np.ndarray) -> Written:
+        """Refused: columns without a penalty have no place there."""
+        raise ValueError("a semiparametric machine cannot be written out")
 
     def start(self) -> np.ndarray:
         """Nothing yet: decisions, coefficients of the columns and ``alpha`` are zero."""

@@ -2,38 +2,31 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import replace
 from html import escape
 from typing import Any
 
 import numpy as np
 
-from foldwise.plotting.data import Contour
+from foldwise.plotting.charts import LIGHT, Axis, Bars, Field, Lines, Series, tick_labels, ticks
 from foldwise.wording import format_number as number
 
-__all__ = ["Series", "bar_chart", "heat_map", "line_chart"]
+__all__ = ["bar_chart", "heat_map", "line_chart"]
 
 WIDTH, HEIGHT = 420, 270
-LEFT, RIGHT, TOP, BOTTOM = 62, 12, 12, 44
+RIGHT, TOP, BOTTOM = 12, 12, 44
+ROW, LETTER = 20, 6.6
+"""Height of a bar, and width of a letter."""
 
 
-@dataclass(frozen=True, eq=False)
-class Series:
-    """One line or set of dots; ``tips`` are shown where the pointer rests."""
-
-    name: str
-    x: np.ndarray
-    y: np.ndarray
-    style: str = "line"
-    tips: Sequence[str] = ()
-
-
-class _Axis:
+class _Scale:
     """Maps data to a range of pixels."""
 
-    def __init__(self, low: float, high: float, first: float, last: float, log: bool = False) -> None:
-        self.log = log and low > 0
+    def __init__(self, axis: Axis, low: float, high: float, first: float, last: float) -> None:
+        self.axis, self.log = axis, axis.log and low > 0
+        low, high = axis.ends or (low, high)
         a, b = (np.log10(low), np.log10(high)) if self.log else (low, high)
         if not b > a:
             pad = 0.5 if self.log else max(abs(a) * 0.05, 0.5)
@@ -44,133 +37,140 @@ class _Axis:
         shown = np.log10(np.maximum(values, 1e-300)) if self.log else np.asarray(values, float)
         return self.first + (shown - self.a) / (self.b - self.a) * (self.last - self.first)
 
-    def ticks(self, most: int = 5) -> list[float]:
-        """Round numbers within the range."""
-        if self.log and self.b - self.a >= 1:
-            whole = np.arange(np.ceil(self.a - 1e-9), np.floor(self.b + 1e-9) + 1)
-            every = max(1, int(np.ceil(len(whole) / most)))
-            return [float(10.0**k) for k in whole[::every]]
+    def ticks(self) -> list[tuple[float, str]]:
+        """Places of round numbers in pixels, and their text."""
         low, high = (10.0**self.a, 10.0**self.b) if self.log else (self.a, self.b)
-        raw = (high - low) / most
-        unit = 10.0 ** np.floor(np.log10(raw))
-        step = float(next(unit * k for k in (1, 2, 5, 10) if unit * k >= raw * 0.999))
-        count = np.arange(np.ceil(low / step - 1e-9), np.floor(high / step + 1e-9) + 1)
-        return [float(k * step) + 0.0 for k in count]  # + 0.0: minus zero reads badly
+        values = ticks(low, high, replace(self.axis, log=self.log))
+        return [(float(self(value)), text) for value, text in zip(values, tick_labels(values))]
+
+    def room(self) -> float:
+        """Pixels that its numbers and its name need beside it."""
+        return 30 + LETTER * max((len(text) for _, text in self.ticks()), default=0)
 
 
-def line_chart(series: Sequence[Series], title: str, xlabel: str, ylabel: str, *, log_y: bool = False) -> str:
-    """Lines and dots over a common axis; points that are not finite are left out."""
-    points = [np.column_stack([s.x, s.y]).astype(float) for s in series]
-    every = np.vstack(points) if points else np.zeros((0, 2))
-    every = every[np.isfinite(every).all(axis=1)]
+def line_chart(chart: Lines) -> str:
+    """Lines and dots over common axes; points that are not finite are left out, and so is a chart of none."""
+    points = [np.column_stack([s.x, s.y]).astype(float)[s.finite()] for s in chart.series]
+    every = np.vstack([*points, np.zeros((0, 2))])
     if not len(every):
         return ""
-    log_y = log_y and bool(every[:, 1].min() > 0)
     low, high = every[:, 1].min(), every[:, 1].max()
-    pad = 0.0 if log_y else 0.04 * (high - low)
-    x = _Axis(every[:, 0].min(), every[:, 0].max(), LEFT, WIDTH - RIGHT)
-    y = _Axis(low - pad, high + pad, HEIGHT - BOTTOM, TOP, log_y)
-    body = _frame(x, y, xlabel, ylabel)
-    for k, (one, rows) in enumerate(zip(series, points, strict=True)):
-        fine = np.isfinite(rows).all(axis=1)
-        px, py = x(rows[fine, 0]), y(rows[fine, 1])
-        colour = f"s{k % 8}"
-        if one.style in ("line", "step") and len(px) > 1:
-            corners = [(px[0], py[0])]
-            for before, c, d in zip(py, px[1:], py[1:]):
-                corners += [(c, before), (c, d)] if one.style == "step" else [(c, d)]
-            path = " ".join(f"{a:.1f},{b:.1f}" for a, b in corners)
-            body.append(f'<polyline class="line {colour}" points="{path}"/>')
-        tips = np.asarray(one.tips, dtype=object)[fine] if len(one.tips) else [""] * len(px)
-        dots = one.style == "dots" or len(one.tips)
-        for a, b, tip in zip(px, py, tips) if dots else ():
-            body.append(
-                f'<circle class="dot {colour}" cx="{a:.1f}" cy="{b:.1f}" r="3.2" data-tip="{escape(str(tip))}"/>'
-            )
+    pad = 0.0 if chart.y.log and low > 0 else 0.04 * (high - low)
+    y = _Scale(chart.y, low - pad, high + pad, HEIGHT - BOTTOM, TOP)
+    x = _Scale(chart.x, every[:, 0].min(), every[:, 0].max(), y.room(), WIDTH - RIGHT)
+    body = _frame(x, y, chart.x.label, chart.y.label)
+    for k, (one, rows) in enumerate(zip(chart.series, points, strict=True)):
+        body += _series(one, x(rows[:, 0]), y(rows[:, 1]), f"s{k % len(LIGHT)}")
     legend = "".join(
-        f'<li><span class="key s{k % 8}"></span>{escape(one.name)}</li>'
-        for k, one in enumerate(series)
+        f'<li><span class="key s{k % len(LIGHT)}"></span>{escape(one.name)}</li>'
+        for k, one in enumerate(chart.series)
         if one.name
     )
-    return _figure(title, body, f'<ul class="legend">{legend}</ul>' if len(series) > 1 else "")
+    return _figure(chart.title, body, f'<ul class="legend">{legend}</ul>' if legend else "")
 
 
-def bar_chart(
-    names: Sequence[str], values: Sequence[float], title: str, xlabel: str, muted: Sequence[bool] = ()
-) -> str:
-    """Horizontal bars, in the order given."""
-    if not len(names):
+def _series(one: Series, px: np.ndarray, py: np.ndarray, colour: str) -> list[str]:
+    """A line, and dots where they carry tips or are all there is."""
+    body = []
+    if one.style in ("line", "step") and len(px) > 1:
+        corners = [(px[0], py[0])]
+        for before, c, d in zip(py, px[1:], py[1:]):
+            corners += [(c, before), (c, d)] if one.style == "step" else [(c, d)]
+        body.append(f'<polyline class="line {colour}" points="{_way(corners)}"/>')
+    tips = np.asarray(one.tips, dtype=object)[one.finite()] if len(one.tips) else [""] * len(px)
+    dots = one.style == "dots" or len(one.tips) or len(px) == 1
+    return body + [
+        f'<circle class="dot {colour}" cx="{a:.1f}" cy="{b:.1f}" r="3.2" data-tip="{escape(str(tip))}"/>'
+        for a, b, tip in (zip(px, py, tips) if dots else ())
+    ]
+
+
+def bar_chart(chart: Bars) -> str:
+    """Horizontal bars, in the order given, with marks beside them."""
+    if not len(chart.names):
         return ""
-    row, left = 20, 120
-    height = TOP + row * len(names) + BOTTOM
-    top = max(float(np.nanmax(values)), 0.0)
-    x = _Axis(min(0.0, float(np.nanmin(values))), top if top > 0 else 1.0, left, WIDTH - RIGHT)
-    body = [_tick_x(x, t, TOP, height - BOTTOM) for t in x.ticks(4)]
-    body.append(f'<text class="label" x="{(left + WIDTH) / 2:.0f}" y="{height - 8}">{escape(xlabel)}</text>')
-    for k, (name, value) in enumerate(zip(names, values, strict=True)):
-        y = TOP + row * k
-        width = max(float(x(value) - x(0.0)), 0.0)
-        colour = "muted" if len(muted) and muted[k] else "s0"
-        tip = escape(f"{name}: {number(value)}")
-        short = name if len(name) <= 18 else name[:17] + "…"
+    left = 20 + LETTER * max(len(name) for name in chart.names)
+    height = TOP + ROW * len(chart.names) + BOTTOM
+    shown = np.append(np.asarray(chart.values, float), [] if chart.marks is None else chart.marks[1])
+    top = float(np.max(shown[np.isfinite(shown)], initial=0.0))
+    x = _Scale(chart.x, min(0.0, float(np.nanmin(chart.values))), top or 1.0, left, WIDTH - RIGHT)
+    body = _ticks_x(x, TOP, height - BOTTOM)
+    body.append(
+        f'<text class="label" x="{(left + WIDTH) / 2:.0f}" y="{height - 8}">{escape(chart.x.label)}</text>'
+    )
+    for k, (name, value) in enumerate(zip(chart.names, chart.values, strict=True)):
+        y, start, end = TOP + ROW * k, float(x(0.0)), float(x(value))
+        colour, tip = "muted" if chart.faint[k] else "s0", escape(f"{name}: {number(value)}")
         body.append(
-            f'<rect class="bar {colour}" x="{x(0.0):.1f}" y="{y + 3}" width="{width:.1f}" height="{row - 6}" '
-            f'data-tip="{tip}"/><text class="name" x="{left - 6}" y="{y + 14}">{escape(short)}</text>'
+            f'<rect class="bar {colour}" x="{min(start, end):.1f}" y="{y + 3}" width="{abs(end - start):.1f}" '
+            f'height="{ROW - 6}" data-tip="{tip}"/>'
+            f'<text class="name" x="{left - 6:.0f}" y="{y + 14}">{escape(name)}</text>'
         )
-    return _figure(title, body, "", height)
-
-
-def heat_map(data: Contour, title: str) -> str:
-    """The objective by rank, dark is low, with the path of the search and the selected point on it."""
-    x, y, Z, log, names = data.x, data.y, data.objective, data.log, data.names
-    path, best = data.path, data.best
-    edges = [_edges(values, is_log) for values, is_log in zip((x, y), log)]
-    ax = _Axis(edges[0][0], edges[0][-1], LEFT, WIDTH - RIGHT, log[0])
-    ay = _Axis(edges[1][0], edges[1][-1], HEIGHT - BOTTOM, TOP, log[1])
-    px, py = ax(edges[0]), ay(edges[1])
-    ranks = np.argsort(np.argsort(Z, axis=None, kind="stable")).reshape(Z.shape) / max(Z.size - 1, 1)
-    body = _frame(ax, ay, *names)
-    for j in range(len(y)):
-        for i in range(len(x)):
-            tip = escape(f"{names[0]} {number(x[i])}, {names[1]} {number(y[j])}: {number(Z[j, i])}")
+        if chart.marks is not None and np.isfinite(mark := float(chart.marks[1][k])):
+            tip = escape(f"{name}: {chart.marks[0]} {number(mark)}")
             body.append(
-                f'<rect class="cell" x="{px[i]:.1f}" y="{py[j + 1]:.1f}" width="{px[i + 1] - px[i] + 0.3:.1f}" '
-                f'height="{py[j] - py[j + 1] + 0.3:.1f}" fill="{_shade(ranks[j, i])}" data-tip="{tip}"/>'
+                f'<circle class="dot s1" cx="{x(mark):.1f}" cy="{y + ROW / 2}" r="4" data-tip="{tip}"/>'
             )
-    way = " ".join(f"{a:.1f},{b:.1f}" for a, b in zip(ax(path[:, 0]), ay(path[:, 1])))
-    body.append(f'<polyline class="way" points="{way}"/>')
-    for (u, v), a, b in zip(path, ax(path[:, 0]), ay(path[:, 1])):
-        tip = escape(f"evaluated: {names[0]} {number(u)}, {names[1]} {number(v)}")
-        body.append(f'<circle class="step" cx="{a:.1f}" cy="{b:.1f}" r="2.6" data-tip="{tip}"/>')
-    a, b = float(ax(best[0])), float(ay(best[1]))
-    tip = escape(f"selected: {names[0]} {number(best[0])}, {names[1]} {number(best[1])}")
-    body.append(f'<circle class="selected" cx="{a:.1f}" cy="{b:.1f}" r="6" data-tip="{tip}"/>')
-    return _figure(title, body, "")
+    below = "" if chart.marks is None else f'<li><span class="key s1"></span>{escape(chart.marks[0])}</li>'
+    return _figure(chart.title, body, f'<ul class="legend">{below}</ul>' if below else "", height)
 
 
-def _frame(x: _Axis, y: _Axis, xlabel: str, ylabel: str) -> list[str]:
-    """Grid lines with their numbers, and the names of the axes."""
-    body = [_tick_x(x, t, TOP, HEIGHT - BOTTOM) for t in x.ticks()]
-    for t in y.ticks():
-        place = float(y(t))
+def heat_map(chart: Field) -> str:
+    """The error in bands between levels, dark is low, with the path of the search and the selected point on it."""
+    data, names = chart.data, (chart.data.names[0], chart.data.names[1])
+    edges = [_edges(values, log) for values, log in zip((data.x, data.y), data.log)]
+    y = _Scale(chart.y, edges[1][0], edges[1][-1], HEIGHT - BOTTOM, TOP)
+    x = _Scale(chart.x, edges[0][0], edges[0][-1], y.room(), WIDTH - RIGHT)
+    px, py, shades = x(edges[0]), y(edges[1]), data.shades(chart.levels)
+    body = _frame(x, y, chart.x.label, chart.y.label)
+    for j, i in itertools.product(range(len(data.y)), range(len(data.x))):
+        at, value = f"{names[0]} {number(data.x[i])}, {names[1]} {number(data.y[j])}", data.objective[j, i]
         body.append(
-            f'<line class="grid" x1="{LEFT}" x2="{WIDTH - RIGHT}" y1="{place:.1f}" y2="{place:.1f}"/>'
-            f'<text class="name" x="{LEFT - 5}" y="{place + 4:.1f}">{number(t)}</text>'
+            f'<rect class="cell" x="{px[i]:.1f}" y="{py[j + 1]:.1f}" width="{px[i + 1] - px[i] + 0.3:.1f}" '
+            f'height="{py[j] - py[j + 1] + 0.3:.1f}" fill="{_shade(shades[j, i])}" '
+            f'data-tip="{escape(f"{at}: {number(value)}")}"/>'
+        )
+    places = list(zip(x(data.path[:, 0]), y(data.path[:, 1])))
+    body.append(f'<polyline class="way" points="{_way(places)}"/>')
+    every = [("evaluated", "step", 2.6, at, place) for at, place in zip(data.path, places)]
+    selected = float(x(data.best[0])), float(y(data.best[1]))
+    for word, kind, radius, (u, v), (a, b) in [*every, ("selected", "selected", 6, data.best, selected)]:
+        tip = escape(f"{word}: {names[0]} {number(u)}, {names[1]} {number(v)}")
+        body.append(f'<circle class="{kind}" cx="{a:.1f}" cy="{b:.1f}" r="{radius}" data-tip="{tip}"/>')
+    bands = np.linspace(0.0, 1.0, len(chart.levels) - 1)
+    box = '<svg class="swatch" viewBox="0 0 10 10"><rect width="10" height="10" fill="'
+    keys = "".join(
+        f'<li>{box}{_shade(t)}"/></svg>{text}</li>' for t, text in zip(bands, tick_labels(chart.levels))
+    )
+    return _figure(f"{chart.title} (dark is low)", body, f'<ul class="legend"><li>error from</li>{keys}</ul>')
+
+
+def _frame(x: _Scale, y: _Scale, xlabel: str, ylabel: str) -> list[str]:
+    """Grid lines with their numbers, and the names of the axes."""
+    body = _ticks_x(x, TOP, HEIGHT - BOTTOM)
+    for place, text in y.ticks():
+        body.append(
+            f'<line class="grid" x1="{x.first:.0f}" x2="{WIDTH - RIGHT}" y1="{place:.1f}" y2="{place:.1f}"/>'
+            f'<text class="name" x="{x.first - 5:.0f}" y="{place + 4:.1f}">{text}</text>'
         )
     middle = (TOP + HEIGHT - BOTTOM) / 2
     body.append(
-        f'<text class="label" x="{(LEFT + WIDTH - RIGHT) / 2:.0f}" y="{HEIGHT - 8}">{escape(xlabel)}</text>'
+        f'<text class="label" x="{(x.first + x.last) / 2:.0f}" y="{HEIGHT - 8}">{escape(xlabel)}</text>'
         f'<text class="label" transform="translate(13 {middle:.0f}) rotate(-90)">{escape(ylabel)}</text>'
     )
     return body
 
 
-def _tick_x(x: _Axis, t: float, top: float, bottom: float) -> str:
-    place = float(x(t))
-    return (
+def _ticks_x(x: _Scale, top: float, bottom: float) -> list[str]:
+    return [
         f'<line class="grid" x1="{place:.1f}" x2="{place:.1f}" y1="{top}" y2="{bottom}"/>'
-        f'<text class="tick" x="{place:.1f}" y="{bottom + 15}">{number(t)}</text>'
-    )
+        f'<text class="tick" x="{place:.1f}" y="{bottom + 15}">{text}</text>'
+        for place, text in x.ticks()
+    ]
+
+
+def _way(places: Sequence[tuple[float, float]]) -> str:
+    return " ".join(f"{a:.1f},{b:.1f}" for a, b in places)
 
 
 def _figure(title: str, body: Sequence[str], below: str, height: int = HEIGHT) -> str:
@@ -190,7 +190,9 @@ def _edges(values: np.ndarray, log: bool) -> np.ndarray:
 
 
 def _shade(t: float) -> str:
-    """From dark blue (0) through green to light yellow (1)."""
+    """From dark blue (0) through green to light yellow (1); grey where there is no value."""
+    if not np.isfinite(t):
+        return "rgb(128,128,128)"
     stops = np.array([[48, 18, 94], [38, 104, 141], [53, 170, 122], [253, 231, 120]], float)
     place = float(np.clip(t, 0, 1)) * (len(stops) - 1)
     k = min(int(place), len(stops) - 2)

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 from sklearn.utils.validation import check_is_fitted
 
-from foldwise.plotting.data import Contour, Relevance, path_data, relevance_data
+from foldwise.plotting.data import Contour, Relevance, criterion_words, path_data, relevance_data
 from foldwise.result import Result, as_json
 from foldwise.version import __version__
 
@@ -90,7 +90,7 @@ def gather(
     facts: dict[str, Any] = {
         "schema": SCHEMA,
         "title": title,
-        "criterion": _words(type(search.criterion_).__name__),
+        "criterion": criterion_words(search),
         "estimator": _short(search.estimator),
         "n_splits": search.n_splits_,
         "selected": selected,
@@ -203,11 +203,6 @@ def _short(estimator: Any) -> str:
         if hasattr(estimator, "steps")
         else type(estimator).__name__
     )
-
-
-def _words(name: str) -> str:
-    """``SmoothMisclassification`` as "smooth misclassification"."""
-    return "".join(f" {c.lower()}" if c.isupper() else c for c in name).strip()
 
 
 def _plain(value: Any) -> Any:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import hashlib
 from collections.abc import Mapping, Sequence
+from dataclasses import fields, replace
 from html import escape
 from importlib.resources import files
 from pathlib import Path
@@ -13,8 +14,10 @@ from typing import Any
 import numpy as np
 
 from foldwise.outputs import writing
-from foldwise.plotting.data import Contour, Relevance, history_data
-from foldwise.report.charts import Series, bar_chart, heat_map, line_chart
+from foldwise.plotting import charts
+from foldwise.plotting.data import Contour, Folds, History, Relevance, history_data
+from foldwise.plotting.data import Path as Way
+from foldwise.report.charts import bar_chart, heat_map, line_chart
 from foldwise.report.facts import SCHEMA, certificate, gather
 from foldwise.result import Record, Result
 from foldwise.wording import format_fact
@@ -22,7 +25,7 @@ from foldwise.wording import format_number as number
 
 __all__ = ["render", "write_report"]
 
-MOST_POINTS, MOST_LINES, MOST_BARS, MOST_ROWS = 400, 12, 30, 200
+MOST_POINTS, MOST_ROWS = 400, 200
 """Longer histories are thinned, and long tables cut, with a word about it."""
 
 
@@ -152,11 +155,15 @@ def _course(result: Result, facts: Mapping[str, Any]) -> str:
     records = result.history
     if not records:
         return ""
-    charts = [*_history_charts(result), _path_chart(facts["path"])]
+    shown = _thin(len(records))
+    drawn, history = len(shown), _some(replace(history_data(result), criterion=facts["criterion"]), shown)
+    pictures = [
+        line_chart(_with_tips(charts.history_chart(history), [_tip(records[i]) for i in shown])),
+        line_chart(_with_tips(charts.derivative_chart(history), _norm_tips(history))),
+        line_chart(charts.path_chart(_way(facts["path"]))),
+    ]
     if facts["contour"]:
-        title = "Cross-validation error over two hyper-parameters (dark is low)"
-        charts.append(heat_map(_contour(facts["contour"]), title))
-    drawn = len(_thin(len(records)))
+        pictures.append(heat_map(charts.contour_chart(_contour(facts["contour"]))))
     note = "" if drawn == len(records) else f"<p>{drawn} of {len(records)} evaluations are drawn.</p>"
     rows = [
         {
@@ -171,28 +178,24 @@ def _course(result: Result, facts: Mapping[str, Any]) -> str:
     ]
     cut = "" if len(records) <= MOST_ROWS else f" The first {MOST_ROWS} of {len(records)}."
     table = _table(rows, f"Every evaluation.{cut}")
-    return f'<div class="charts">{"".join(charts)}</div>{note}<details><summary>The numbers</summary>{table}</details>'
+    numbers = f"<details><summary>The numbers</summary>{table}</details>"
+    return f'<div class="charts">{"".join(pictures)}</div>{note}{numbers}'
 
 
-def _history_charts(result: Result) -> list[str]:
-    data, shown = history_data(result), _thin(len(result.history))
-    step, norm = data.evaluation[shown] + 1.0, data.gradient_norm[shown]
-    tips = [_tip(result.history[i]) for i in shown]
-    norms = [f"evaluation {s:.0f}: {number(v)}" for s, v in zip(step, norm)]
-    errors = [
-        Series("evaluated", step, data.objective[shown], "dots", tips),
-        Series("best so far", step, data.best[shown], "step"),
-    ]
-    return [
-        line_chart(errors, "Cross-validation error", "evaluation", "error", log_y=data.wide),
-        line_chart(
-            [Series("", step, norm, "line", norms)],
-            "Size of the derivative",
-            "evaluation",
-            "norm",
-            log_y=True,
-        ),
-    ]
+def _some(data: History, rows: np.ndarray) -> History:
+    """The course at some evaluations."""
+    arrays = {f.name: getattr(data, f.name)[rows] for f in fields(data) if f.name != "criterion"}
+    return replace(data, **arrays)
+
+
+def _with_tips(chart: charts.Lines, tips: Sequence[str]) -> charts.Lines:
+    """The chart with words at the points of its first series."""
+    first, *others = chart.series
+    return replace(chart, series=[replace(first, tips=tips), *others])
+
+
+def _norm_tips(data: History) -> list[str]:
+    return [f"evaluation {k + 1}: {number(v)}" for k, v in zip(data.evaluation, data.gradient_norm)]
 
 
 def _contour(facts: Mapping[str, Any]) -> Contour:
@@ -200,28 +203,23 @@ def _contour(facts: Mapping[str, Any]) -> Contour:
     return Contour(names=tuple(facts["names"]), log=tuple(facts["log"]), **arrays)
 
 
-def _path_chart(path: Mapping[str, Any]) -> str:
-    values = np.array(path["values"], float).reshape(-1, len(path["names"]))
-    shown = _thin(len(values))
-    step = np.array(path["evaluation"], float)[shown] + 1.0
-    moved = np.ptp(values, axis=0) if len(values) else np.zeros(len(path["names"]))
-    chosen = np.sort(np.argsort(-moved, kind="stable")[:MOST_LINES])
-    series = [Series(path["names"][k], step, values[shown, k]) for k in chosen]
-    title = "Hyper-parameters between their bounds"
-    if len(chosen) < len(path["names"]):
-        title += f" (the {len(chosen)} of {len(path['names'])} that moved most)"
-    return line_chart(series, title, "evaluation", "0 lower, 1 upper bound")
+def _way(facts: Mapping[str, Any]) -> Way:
+    """The path, whose values are kept between 0 and 1."""
+    names = list(facts["names"])
+    values = np.array(facts["values"], float).reshape(-1, len(names))
+    shown, zero = _thin(len(values)), np.zeros(len(names))
+    step, start = (np.array(facts[name], int)[shown] for name in ("evaluation", "start"))
+    return Way(step, start, names, values[shown], zero, zero + 1.0, zero.astype(bool))
 
 
 def _folds(result: Result, criterion: str) -> str:
-    errors = result.fold_objectives
-    if not errors:
+    errors = np.array(result.fold_objectives, float)
+    if not len(errors):
         return ""
-    names = [f"fold {k + 1}" for k in range(min(len(errors), MOST_BARS))]
-    chart = bar_chart(names, errors[:MOST_BARS], f"{criterion.capitalize()} error of each fold", "error")
     spread = f"Mean {number(float(np.mean(errors)))}"
     if len(errors) > 1:
         spread += f", standard deviation between folds {number(float(np.std(errors, ddof=1)))}"
+    chart = bar_chart(charts.folds_chart(Folds(errors, criterion)))
     return f'<p>{spread}.</p><div class="charts">{chart}</div>'
 
 
@@ -230,16 +228,13 @@ def _relevance(facts: Mapping[str, Any] | None) -> str:
         return ""
     box = None if facts["box"] is None else np.array(facts["box"], float)
     data = Relevance(
-        facts["names"], np.array(facts["values"], float), np.array(facts["selected"]), facts["what"], box
+        facts["names"],
+        np.array(facts["values"], float),
+        np.array(facts["selected"], bool),
+        facts["what"],
+        box,
     )
-    top = data.order[:MOST_BARS]
-    chart = bar_chart(
-        [data.names[i] for i in top],
-        data.values[top].tolist(),
-        f"What features count ({data.what})",
-        data.what,
-        [not data.selected[i] for i in top],
-    )
+    chart = bar_chart(charts.relevance_chart(data))
     rows: list[dict[str, Any]] = [
         {
             "feature": data.names[i],

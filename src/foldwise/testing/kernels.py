@@ -19,6 +19,7 @@ from foldwise.solvers.libsvm import LibSvm
 from foldwise.solvers.representer import RepresenterNewton
 from foldwise.space import Dimension, Lin, Log
 from foldwise.testing.comparison import close, require
+from foldwise.testing.programs import partition, scattered
 
 __all__ = ["check_kernel", "small_kernel_bilevel"]
 
@@ -279,8 +280,7 @@ def small_kernel_bilevel(
     )
     more = {name: range(array.size) for name, array in own.items() if array.size > 1}
     space = make_space(tune, table, range(d), more)
-    order = rng.permutation(n)
-    splits = [(np.setdiff1d(order, part), np.sort(part)) for part in np.array_split(order, n_splits)]
+    splits = partition(rng, n, n_splits)
     if overlap:
         splits = [
             (np.r_[train, train[:3], validation[:2]], np.r_[validation, validation[:1], train[:4]])
@@ -294,10 +294,5 @@ def small_kernel_bilevel(
         block.name: np.mean(values.get(block.name, 1.0)) if block.scalar else values.get(block.name, 1.0)
         for block in space.blocks
     }
-    theta = space.theta(start)
-    for block in space.blocks:
-        if block.size > 1:
-            part = space.slices[block.name]
-            factor = rng.uniform(0.7, 1.4, block.size)
-            theta[part] += np.log(factor) if block.scale == "log" else theta[part] * (factor - 1.0)
-    return Bilevel([problem], criterion, space, solver), space.clip(theta)
+    theta = scattered(space, space.theta(start), rng, least=2)
+    return Bilevel([problem], criterion, space, solver), theta

@@ -150,6 +150,11 @@ def _splits(
             (np.r_[rows[n // 4 - 3 : -n // 10], rows[n // 4 : n // 4 + 5]], np.r_[rows[: n // 4], rows[:2]])
             for rows in shuffles
         ]
+    return partition(rng, n, n_splits)
+
+
+def partition(rng: np.random.Generator, n: int, n_splits: int) -> list[tuple[np.ndarray, np.ndarray]]:
+    """Rows that train and that validate, of shuffled folds."""
     rows = rng.permutation(n)
     return [(np.setdiff1d(rows, part), np.sort(part)) for part in np.array_split(rows, n_splits)]
 
@@ -157,9 +162,13 @@ def _splits(
 def _inner_point(space: Space, rng: np.random.Generator) -> np.ndarray:
     """A point away from the bounds: about 0.2 for C, 0.3 for tubes, 2 for penalties, 1 for class weights."""
     typical = {"C": 0.2, "epsilon": 0.3, "lam": 2.0, "class_weight": 1.0}
-    theta = space.theta({name: typical[name] for name in space.slices})
+    return scattered(space, space.theta({name: typical[name] for name in space.slices}), rng)
+
+
+def scattered(space: Space, theta: np.ndarray, rng: np.random.Generator, least: int = 1) -> np.ndarray:
+    """``theta`` with the entries of blocks of at least this size apart from each other."""
     for block in space.blocks:
-        part = space.slices[block.name]
-        factor = rng.uniform(0.7, 1.4, block.size)
-        theta[part] += np.log(factor) if block.scale == "log" else theta[part] * (factor - 1.0)
+        if block.size >= least:
+            part, factor = space.slices[block.name], rng.uniform(0.7, 1.4, block.size)
+            theta[part] += np.log(factor) if block.scale == "log" else theta[part] * (factor - 1.0)
     return space.clip(theta)

@@ -8,44 +8,44 @@ import numpy as np
 import pytest
 import scipy.sparse as sp
 
-from foldwise.optimizers.mpec.formulation import Task
-from foldwise.optimizers.mpec.kernel import (
-    KernelChoice,
-    KernelDescription,
-    KernelEvaluator,
-    KernelFormulation,
-    solve_kernel_mpec,
-)
+from foldwise.optimizers.mpec.certificate import Local, b_stationary
+from foldwise.optimizers.mpec.description import Choice, Description, Task
+from foldwise.optimizers.mpec.inner import Evaluator
+from foldwise.optimizers.mpec.kernel import KernelFormulation
+from foldwise.optimizers.mpec.nlp import RELAXATIONS, relax
+from foldwise.optimizers.mpec.slams import solve_slams
+from foldwise.optimizers.mpec.solve import solve_mpec
 
 
-def rings(n=21, d=2, seed=1, criterion="hinge") -> KernelDescription:
+def rings(n=21, d=2, seed=1, criterion="hinge") -> Description:
     """Two classes, one around the other; a third feature is noise."""
     rng = np.random.default_rng(seed)
     X = rng.normal(size=(n, d))
     y = np.where(X[:, 0] ** 2 + X[:, 1] ** 2 + 0.3 * rng.normal(size=n) > 1.2, 1.0, -1.0)
     fold = np.arange(n) % 3
     tasks = [Task(X[fold != t], y[fold != t], X[fold == t], y[fold == t]) for t in range(3)]
-    return KernelDescription(tasks, criterion, C=(1e-1, 1e2), p=(0.0, 5.0))
+    return Description(tasks, "hinge", criterion, C=(1e-1, 1e2), gamma=(0.0, 5.0))
 
 
 @pytest.mark.parametrize("criterion", ["hinge", "misclassification"])
 def test_libsvm_machines_are_feasible_and_complementary(criterion):
     D = rings(criterion=criterion)
-    choice = KernelChoice(3.0, np.array([0.5, 0.2]))
-    value, machines = KernelEvaluator(D)(choice)
+    choice = Choice(3.0, gamma=np.array([0.5, 0.2]))
+    value, machines = Evaluator(D)(choice)
     F = KernelFormulation(D, unit=2.0)
     x = F.encode(choice, machines)
-    assert F.relax(1e-5).infeasibility(x) < 1e-5
+    assert relax(F.mpcc, 1e-5).infeasibility(x) < 1e-5
     assert F.mpcc.residual(x) < 1e-5
     assert F.mpcc.cost @ x == pytest.approx(value, abs=1e-6)
     back = F.decode(x)
     np.testing.assert_allclose(back.C, 3.0)
-    np.testing.assert_allclose(back.p, choice.p)
+    np.testing.assert_allclose(back.gamma, choice.gamma)
 
 
+@pytest.mark.parametrize("kind", RELAXATIONS)
 @pytest.mark.parametrize("criterion", ["hinge", "misclassification"])
-def test_derivatives_against_differences(criterion):
-    P = KernelFormulation(rings(n=12, d=3, criterion=criterion), unit=2.0).relax(1e-2)
+def test_derivatives_against_differences(criterion, kind):
+    P = relax(KernelFormulation(rings(n=12, d=3, criterion=criterion), unit=2.0).mpcc, 1e-2, kind)
     rng = np.random.default_rng(0)
     x, e, y, h = rng.uniform(0, 1, P.n), rng.normal(size=P.n), rng.normal(size=P.m), 1e-5
 
@@ -69,44 +69,48 @@ def test_both_solvers_find_the_same_machine_below_a_grid():
     pytest.importorskip("ipyopt")
     pytest.importorskip("unopy")
     D = rings()
-    evaluate = KernelEvaluator(D)
+    evaluate = Evaluator(D)
     scales = np.geomspace(1e-2, 5.0, 5)
     for C in np.geomspace(*D.C, 3):
         for first in scales:
             for second in scales:
-                evaluate(KernelChoice(C, np.array([first, second])))
-    answers = [solve_kernel_mpec(D), solve_kernel_mpec(D, backend="uno")]
+                evaluate(Choice(C, gamma=np.array([first, second])))
+    answers = [solve_mpec(D), solve_mpec(D, backend="uno")]
     for answer in answers:
         assert answer.status == "solved"
         assert answer.gap < 1e-3
         assert answer.objective <= 1.02 * evaluate.best[0]
-        assert answer.objective == pytest.approx(KernelEvaluator(D)(answer.choice)[0], abs=1e-9)
+        assert answer.objective == pytest.approx(Evaluator(D)(answer.choice)[0], abs=1e-9)
         assert answer.certificate["complementarity"] < 1e-2
 
 
 def test_misclassification_reports_the_true_error():
     pytest.importorskip("ipyopt")
     D = rings(criterion="misclassification")
-    answer = solve_kernel_mpec(D, first_tol=1e-3)
-    assert answer.objective == pytest.approx(KernelEvaluator(D)(answer.choice)[0])
+    answer = solve_mpec(D, first_tol=1e-3)
+    assert answer.objective == pytest.approx(Evaluator(D)(answer.choice)[0])
     assert answer.objective <= answer.stages[0].objective
 
 
 def test_limits_and_bad_arguments(monkeypatch):
     D = rings()
     with pytest.raises(ValueError, match=r"max_rows=10.*KernelSVC"):
-        solve_kernel_mpec(D, max_rows=10)
+        Description(D.tasks, gamma=(0.0, 5.0), max_rows=10)
     with pytest.raises(ValueError, match="uno, ipopt"):
-        solve_kernel_mpec(D, backend="snopt")
+        solve_mpec(D, backend="snopt")
     with pytest.raises(ValueError, match="criterion"):
-        KernelDescription(D.tasks, "absolute")
-    with pytest.raises(ValueError, match="p must have bounds"):
-        KernelDescription(D.tasks, p=(-1.0, 1.0))
+        Description(D.tasks, criterion="absolute", gamma=(0.0, 1.0))
+    with pytest.raises(ValueError, match="gamma must have bounds"):
+        Description(D.tasks, gamma=(-1.0, 1.0))
+    with pytest.raises(ValueError, match="leave the other terms out"):
+        Description(D.tasks, gamma=(0.0, 1.0), box=(0.0, 1.0))
+    with pytest.raises(ValueError, match="not linear"):
+        solve_slams(D)
     pytest.importorskip("ipyopt")
-    assert solve_kernel_mpec(D, max_time=0.01).status == "time limit"
+    assert solve_mpec(D, max_time=0.01).status == "time limit"
     monkeypatch.setitem(sys.modules, "ipyopt", None)
     with pytest.raises(ImportError, match=r"ipyopt.*foldwise\[mpec\]"):
-        solve_kernel_mpec(D)
+        solve_mpec(D)
 
 
 @pytest.mark.parametrize("criterion", ["hinge", "misclassification"])
@@ -114,27 +118,21 @@ def test_answers_are_certified_and_other_points_refuted(criterion):
     """The kernel program has curved rows; its certificate is that of their derivatives at the exact machines."""
     pytest.importorskip("ipyopt")
     pytest.importorskip("highspy")
-    from foldwise.optimizers.mpec.certificate import Local, b_stationary
-    from foldwise.optimizers.mpec.nlp import piece
-
     D = rings(seed=2, criterion=criterion)
-    answer = solve_kernel_mpec(D)
+    answer = solve_mpec(D)
     assert answer.certificate["b_stationary"] is True
     assert answer.certificate["stationarity"] in ("S", "B")
     if criterion == "misclassification":
         return
     F = KernelFormulation(D, unit=1.0)
-    other = KernelChoice(0.7, np.array([0.8, 0.1]))
-    value, machines = KernelEvaluator(D)(other)
+    other = Choice(0.7, gamma=np.array([0.8, 0.1]))
+    value, machines = Evaluator(D)(other)
     x = F.encode(other, machines)
-    P, m = F.relax(1e-6), len(F.mpcc.row_lower)
-    assert P.n == piece(F.mpcc, x).n
-    J = sp.csr_matrix((P.jacobian(x), (P.jacobian_rows, P.jacobian_columns)), (P.m, P.n))[:m]
-    verdict = b_stationary(Local.at(F.mpcc, x, rows=P.constraints(x)[:m], A=J))
+    verdict = b_stationary(Local.at(F.mpcc, x))
     assert verdict.holds is False
     # Machines trained anew at the new hyper-parameters are better at least at that rate: in the direction no single
     # error may fall faster than its largest entry, in truth it may.
     step = 2e-4 * verdict.reach
     there = F.decode(x + step * verdict.direction)
-    gained = KernelEvaluator(D)(there)[0] - value
+    gained = Evaluator(D)(there)[0] - value
     assert 2.0 * verdict.rate * step < gained < 0.99 * verdict.rate * step

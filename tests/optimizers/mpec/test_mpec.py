@@ -14,14 +14,18 @@ import pytest
 import scipy.sparse as sp
 from scipy.optimize import linprog
 
-from foldwise.optimizers.mpec.backends import BACKENDS, Watch, quiet, solve
+from foldwise.optimizers.mpec.backends import BACKENDS, Watch, solve
 from foldwise.optimizers.mpec.certificate import Local, b_stationary, certify
-from foldwise.optimizers.mpec.formulation import FORMS, Choice, Description, Formulation, Task
+from foldwise.optimizers.mpec.description import Choice, Description, Task
+from foldwise.optimizers.mpec.formulation import FORMS
 from foldwise.optimizers.mpec.inner import Evaluator
+from foldwise.optimizers.mpec.linearisation import LinearPrograms, settle, successive_linearisation
 from foldwise.optimizers.mpec.mpcc import Builder
 from foldwise.optimizers.mpec.nlp import RELAXATIONS, relax
-from foldwise.optimizers.mpec.slams import LinearPrograms, settle, successive_linearisation
-from foldwise.optimizers.mpec.solve import grid_starts, solve_mpec, solve_slams
+from foldwise.optimizers.mpec.quiet import quiet
+from foldwise.optimizers.mpec.run import Run, formulate, grid_starts
+from foldwise.optimizers.mpec.slams import solve_slams
+from foldwise.optimizers.mpec.solve import solve_mpec
 
 PACKAGES = {"uno": "unopy", "ipopt": "ipyopt"}
 
@@ -89,14 +93,15 @@ def test_exact_machines_are_feasible_and_complementary(name, form):
     D = DESCRIPTIONS[name]()
     choice = some_choice(D)
     value, solutions = Evaluator(D)(choice)
-    formulation = Formulation(D, form, unit=0.5)
+    formulation = formulate(D, form, unit=0.5)
     x = formulation.encode(choice, solutions)
     assert relax(formulation.mpcc, 1e-9).infeasibility(x) < 1e-9
     assert formulation.mpcc.residual(x) < 1e-9
+    assert formulation.mpcc.n_pairs == D.n_pairs()
     assert formulation.mpcc.cost @ x == pytest.approx(value, rel=1e-9)
     back = formulation.decode(x)
     np.testing.assert_allclose(np.hstack(back.key()), np.hstack(choice.key()), rtol=1e-12)
-    for other in (Formulation(D, "C", unit=3.0), Formulation(D, "lambda")):
+    for other in (formulate(D, "C", unit=3.0), formulate(D, "lambda")):
         np.testing.assert_allclose(
             formulation.translate(x, other), other.encode(choice, solutions), atol=1e-9
         )
@@ -121,7 +126,7 @@ def test_machines_agree_with_a_library_of_quadratic_programs(loss):
 @pytest.mark.parametrize("form", FORMS)
 @pytest.mark.parametrize("name", ["tube", "misclassification", "at most two features"])
 def test_derivatives_against_differences(name, form, kind):
-    P = relax(Formulation(DESCRIPTIONS[name](), form).mpcc, 1e-3, kind, weight=0.7)
+    P = relax(formulate(DESCRIPTIONS[name](), form).mpcc, 1e-3, kind, weight=0.7)
     rng = np.random.default_rng(3)
     x, e, y, h = rng.normal(size=P.n), rng.normal(size=P.n), rng.normal(size=P.m), 1e-4
 
@@ -227,10 +232,8 @@ def test_at_most_n_max_features():
 
 def test_small_boxes_are_set_to_zero():
     pytest.importorskip("highspy")
-    from foldwise.optimizers.mpec.solve import Run
-
     D = regression()
-    run = Run.begin(D, None, None, None)
+    run = Run.begin(D)
     choice = Choice(1.0, 0.1, np.array([1.0, 1.0, 5e-4, 0.0]))
     value, pruned = run._prune(run.evaluate(choice)[0], choice, 1e-6)
     assert pruned.box.tolist() == [1.0, 1.0, 0.0, 0.0]
@@ -240,7 +243,7 @@ def test_small_boxes_are_set_to_zero():
 def test_frank_wolfe_descends_and_settles_on_a_vertex():
     pytest.importorskip("highspy")
     D = regression(n=24, seed=4)
-    formulation = Formulation(D, "C")
+    formulation = formulate(D, "C")
     mpcc = formulation.mpcc
     start = grid_starts(Evaluator(D), 1)[0]
     x = formulation.encode(start, Evaluator(D)(start)[1])
@@ -263,8 +266,6 @@ def test_frank_wolfe_descends_and_settles_on_a_vertex():
 
 def toy(cost) -> tuple:
     """``min cost'x`` over ``0 <= x1 complementary to x2 >= 0``, both at most 1."""
-    from foldwise.optimizers.mpec.mpcc import Builder
-
     builder = Builder()
     x = builder.variables(2, 0.0, 1.0, cost=np.array(cost))
     builder.pairs(1, [(x[:1], 1.0)], [(x[1:], 1.0)], 0)
@@ -313,7 +314,7 @@ def test_slams_without_highs_is_named(monkeypatch):
 def test_no_time_gives_the_best_point_so_far(backend):
     pytest.importorskip(PACKAGES[backend])
     D = regression(n=30, d=6)
-    formulation = Formulation(D)
+    formulation = formulate(D)
     start = grid_starts(Evaluator(D), 1)[0]
     x = formulation.encode(start, Evaluator(D)(start)[1])
     outcome = solve(relax(formulation.mpcc, 0.1), x, backend=backend, deadline=time.perf_counter() - 1.0)
@@ -330,7 +331,7 @@ def test_no_time_gives_the_best_point_so_far(backend):
 @pytest.mark.parametrize("backend", BACKENDS)
 def test_a_failing_function_becomes_a_status(backend):
     pytest.importorskip(PACKAGES[backend])
-    program = relax(Formulation(small(0)).mpcc, 0.1)
+    program = relax(formulate(small(0)).mpcc, 0.1)
     x = np.clip(np.zeros(program.n), program.lower, program.upper)
     calls = [0]
     healthy = program.jacobian
@@ -351,7 +352,7 @@ def test_a_failing_function_becomes_a_status(backend):
 @pytest.mark.parametrize("backend", BACKENDS)
 def test_an_interrupt_passes_through_the_solver(backend):
     pytest.importorskip(PACKAGES[backend])
-    program = relax(Formulation(small(0)).mpcc, 0.1)
+    program = relax(formulate(small(0)).mpcc, 0.1)
 
     def stop(point):
         raise KeyboardInterrupt
@@ -362,7 +363,7 @@ def test_an_interrupt_passes_through_the_solver(backend):
 
 
 def test_iterates_that_are_not_finite_are_never_the_best():
-    program = relax(Formulation(small(0)).mpcc, 0.1)
+    program = relax(formulate(small(0)).mpcc, 0.1)
     watch = Watch(program, np.zeros(program.n), None)
     watch.see(np.full(program.n, np.nan))
     assert np.all(np.isfinite(watch.best))
@@ -383,7 +384,7 @@ def test_iterates_that_are_not_finite_are_never_the_best():
         (lambda: regression(box=None, n_max=2), "symmetric box"),
         (lambda: classification(criterion="absolute"), "mixes classes"),
         (lambda: Description([]), "at least one task"),
-        (lambda: LinearPrograms(Formulation(small(0), "lambda").mpcc), "form='C'"),
+        (lambda: LinearPrograms(formulate(small(0), "lambda").mpcc), "form='C'"),
     ],
 )
 def test_bad_arguments(call, message):
@@ -558,7 +559,7 @@ def test_answers_are_certified_and_spoiled_ones_refuted(seed):
     D = regression(n=12, d=2, seed=seed)
     answer = solve_slams(D)
     verdict = answer.certificate
-    formulation = Formulation(D, "C", float(10.0 ** np.round(np.log10(answer.choice.C))))
+    formulation = formulate(D, "C", float(10.0 ** np.round(np.log10(answer.choice.C))))
     x = formulation.encode(answer.choice, Evaluator(D)(answer.choice)[1])
     if verdict["biactive"] <= 8 and formulation.mpcc.residual(x) < 1e-6:
         lowest, _ = triples(formulation.mpcc, x)

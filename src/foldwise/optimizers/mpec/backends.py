@@ -6,37 +6,27 @@ returned. A package that is missing is an error that says what to install.
 
 from __future__ import annotations
 
-import contextlib
 import io
-import os
 import signal
-import sys
-import tempfile
-import threading
 import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
-from foldwise.optimizers.mpec.nlp import QuadraticProgram
+from foldwise.optimizers.mpec.nlp import Program
+from foldwise.optimizers.mpec.packages import load_package
+from foldwise.optimizers.mpec.quiet import held_interrupt, quiet
 
-__all__ = ["BACKENDS", "PRESETS", "Outcome", "load_package", "solve"]
+__all__ = ["BACKENDS", "PRESETS", "Duals", "Outcome", "Watch", "solve"]
+
+Duals = tuple[np.ndarray, np.ndarray]
+"""Multipliers of the lower and of the upper bounds."""
 
 PRESETS = ("filtersqp", "filterslp")
 FEASIBLE = 1e-6
 """Violation up to which an iterate of a solver that stopped short counts as feasible."""
-
-UNBUFFERED = "GFORTRAN_UNBUFFERED_PRECONNECTED"
-"""Read once, when Uno is loaded: what its QP solver writes while it runs is then not kept for later."""
-
-INSTALL = {
-    "unopy": "pip install 'foldwise[mpec]'  (or: pip install unopy)",
-    "ipyopt": "pip install 'foldwise[mpec]'  (or: pip install ipyopt)",
-    "highspy": "pip install 'foldwise[mpec]'  (or: pip install highspy)",
-}
 
 
 @dataclass(eq=False)
@@ -54,28 +44,11 @@ class Outcome:
     detail: str
     iterations: int
     elapsed: float
-    bound_duals: tuple[np.ndarray, np.ndarray] | None = None
-
-
-def load_package(name: str) -> Any:
-    """Import an optional package, or say what to install."""
-    import importlib
-
-    before = os.environ.get(UNBUFFERED)
-    os.environ[UNBUFFERED] = "1"
-    try:
-        return importlib.import_module(name)
-    except ImportError as error:
-        raise ImportError(f"method 'mpec' or 'slams' needs the package {name!r}: {INSTALL[name]}") from error
-    finally:
-        if before is None:
-            del os.environ[UNBUFFERED]
-        else:
-            os.environ[UNBUFFERED] = before
+    bound_duals: Duals | None = None
 
 
 def solve(
-    program: Any,
+    program: Program,
     x: np.ndarray,
     y: np.ndarray | None = None,
     *,
@@ -84,13 +57,13 @@ def solve(
     tol: float = 1e-7,
     max_iter: int = 500,
     deadline: float | None = None,
-    bound_duals: tuple[np.ndarray, np.ndarray] | None = None,
+    bound_duals: Duals | None = None,
 ) -> Outcome:
     """Solve from ``x``, with multipliers ``y`` of a former solve as warm start.
 
     Parameters
     ----------
-    program : QuadraticProgram, or anything with its members
+    program : Program
     backend : {"uno", "ipopt"}
     preset : {"filtersqp", "filterslp"}
         Of Uno.
@@ -101,13 +74,27 @@ def solve(
     """
     if backend not in BACKENDS:
         raise ValueError(f"unknown backend {backend!r}; use one of: {', '.join(BACKENDS)}")
-    return BACKENDS[backend](program, x, y, preset, tol, max_iter, deadline, bound_duals)
+    return BACKENDS[backend](Call(program, x, y, preset, tol, int(max_iter), deadline, bound_duals))
+
+
+@dataclass(frozen=True, eq=False)
+class Call:
+    """What a back-end is asked, as in :func:`solve`."""
+
+    program: Program
+    x: np.ndarray
+    y: np.ndarray | None
+    preset: str
+    tol: float
+    max_iter: int
+    deadline: float | None
+    bound_duals: Duals | None
 
 
 class Watch:
     """Follows the iterates: remembers the best one, sees the deadline, keeps an exception for afterwards."""
 
-    def __init__(self, program: Any, x: np.ndarray, deadline: float | None) -> None:
+    def __init__(self, program: Program, x: np.ndarray, deadline: float | None) -> None:
         self.program, self.deadline = program, deadline
         self.began = time.perf_counter()
         self.late = False
@@ -130,23 +117,40 @@ class Watch:
         self.late = self.late or (self.deadline is not None and time.perf_counter() > self.deadline)
         return self.late or self.error is not None
 
-    def guard(self, function: Callable) -> Callable:
+    def guard(self, function: Callable[..., Any], otherwise: Any = None) -> Callable[..., Any]:
         """The callback with its exceptions kept: none may travel through the solver's own code."""
 
-        def call(*args):
+        def call(*args: Any) -> Any:
             try:
                 return function(*args)
             except BaseException as error:
                 self.error = error
-                return None
+                return otherwise
 
         return call
+
+    def fill(self, function: Callable[..., Any], back: bool) -> Callable[..., Any]:
+        """The callback that writes into its last argument, which some solvers want back."""
+
+        def call(*args: Any) -> Any:
+            args[-1][()] = function(*args[:-1])
+            return args[-1] if back else None
+
+        return self.guard(call)
 
     def left(self) -> float | None:
         """Seconds until the deadline."""
         return None if self.deadline is None else max(self.deadline - time.perf_counter(), 1e-3)
 
-    def outcome(self, x, y, status: str, detail: str, iterations: int, bound_duals=None) -> Outcome:
+    def outcome(
+        self,
+        x: np.ndarray | None,
+        y: np.ndarray | None,
+        status: str,
+        detail: str,
+        iterations: int,
+        bound_duals: Duals | None = None,
+    ) -> Outcome:
         """The result; when the solver stopped short, the best iterate."""
         program = self.program
         if self.error is not None:
@@ -164,130 +168,46 @@ class Watch:
         elapsed = time.perf_counter() - self.began
         return Outcome(np.array(x), np.array(y, float), status, detail, iterations, elapsed, bound_duals)
 
-
-@contextmanager
-def held_interrupt() -> Iterator[list]:
-    """Keep Ctrl-C from breaking into a solver's own code: note it, and deliver it when the block is left.
-
-    Gives the list in which it is noted, for a callback to look at. Signals reach the main thread only; elsewhere, and
-    where the handler is not Python's, nothing is changed.
-    """
-    noted: list = []
-    main = threading.current_thread() is threading.main_thread()
-    before = signal.getsignal(signal.SIGINT) if main else None
-    if before is None:
-        yield noted
-        return
-    signal.signal(signal.SIGINT, lambda number, frame: noted.append(number))
-    try:
-        yield noted
-    finally:
-        signal.signal(signal.SIGINT, before)
-        if noted:
-            signal.raise_signal(signal.SIGINT)
+    def failed(self, error: Exception) -> Outcome:
+        """The result when the solver itself raised an error."""
+        return self.outcome(None, None, "failed", f"{type(error).__name__}: {error}", 0)
 
 
-_SILENCE = threading.Lock()
-CHATTER = (b"insufficient space", b"workspace", b"bqpd", b"mxws,")
-"""Words by which lines of Uno's QP solver about its workspace are known."""
+UNO_STATUS = {
+    "FEASIBLE_KKT_POINT": "solved",
+    "FEASIBLE_FJ_POINT": "solved",
+    "TIME_LIMIT": "time limit",
+    "ITERATION_LIMIT": "iteration limit",
+    "FEASIBLE_SMALL_STEP": "feasible",
+    "INFEASIBLE_STATIONARY_POINT": "infeasible",
+    "INFEASIBLE_SMALL_STEP": "infeasible",
+}
+"""Uno's words for a solution and for the end of its iteration, the earlier ones first."""
 
 
-@contextmanager
-def quiet() -> Iterator[None]:
-    """Hold back what Uno's QP solver writes to the process's standard error about its workspace.
-
-    Standard error goes to a temporary file for the while; what others wrote there, such as a second thread, is passed
-    on afterwards. It is restored however the block is left. Use it within :func:`held_interrupt`, so that no interrupt
-    comes between two of its steps.
-    """
-    with _SILENCE:
-        try:
-            sys.stderr.flush()
-            kept = os.dup(2)
-        except (OSError, ValueError, AttributeError):  # no standard error to protect
-            yield
-            return
-        try:
-            with tempfile.TemporaryFile() as sink:
-                try:
-                    os.dup2(sink.fileno(), 2)
-                    yield
-                finally:
-                    with contextlib.suppress(OSError, ValueError, AttributeError):
-                        sys.stderr.flush()
-                    os.dup2(kept, 2)
-                    sink.seek(0)
-                    _pass_on(sink.read(), kept)
-        finally:
-            os.close(kept)
-
-
-def _pass_on(text: bytes, target: int) -> None:
-    """Write the lines that are not the QP solver's."""
-    lines = [line for line in text.splitlines(keepends=True) if not any(w in line.lower() for w in CHATTER)]
-    if any(line.strip() for line in lines):
-        with contextlib.suppress(OSError):
-            os.write(target, b"".join(lines))
-
-
-def _uno(program: QuadraticProgram, x, y, preset, tol, max_iter, deadline, bound_duals) -> Outcome:
+def _uno(call: Call) -> Outcome:
     unopy = load_package("unopy")
-    if preset not in PRESETS:
-        raise ValueError(f"unknown preset {preset!r} of Uno; use one of: {', '.join(PRESETS)}")
-    watch = Watch(program, x, deadline)
-
-    def fill(function):
-        def call(point, out):
-            out[:] = function(point)
-
-        return watch.guard(call)
-
-    def objective(point):
-        value = watch.guard(program.objective)(point)
-        return np.nan if value is None else value
-
-    def hessian(point, sigma, multipliers, out):
-        out[:] = program.hessian(point, sigma, np.asarray(multipliers))
-
+    if call.preset not in PRESETS:
+        raise ValueError(f"unknown preset {call.preset!r} of Uno; use one of: {', '.join(PRESETS)}")
+    watch = Watch(call.program, call.x, call.deadline)
     try:
-        model = unopy.Model(
-            unopy.PROBLEM_NONLINEAR, program.n, program.lower, program.upper, unopy.ZERO_BASED_INDEXING
-        )
-        model.set_objective(unopy.MINIMIZE, objective, fill(program.gradient))
-        model.set_constraints(
-            program.m,
-            fill(program.constraints),
-            program.row_lower,
-            program.row_upper,
-            len(program.jacobian_rows),
-            program.jacobian_rows,
-            program.jacobian_columns,
-            fill(program.jacobian),
-        )
-        model.set_lagrangian_sign_convention(unopy.MULTIPLIER_POSITIVE)
-        model.set_lagrangian_hessian(
-            len(program.hessian_rows),
-            unopy.LOWER_TRIANGLE,
-            program.hessian_rows,
-            program.hessian_columns,
-            watch.guard(hessian),
-        )
-        model.set_initial_primal_iterate(x)
-        if y is not None:
-            model.set_initial_dual_iterate(y)
+        model = _uno_model(unopy, call.program, watch)
+        model.set_initial_primal_iterate(call.x)
+        if call.y is not None:
+            model.set_initial_dual_iterate(call.y)
         solver = unopy.UnoSolver()
-        solver.set_preset(preset)
+        solver.set_preset(call.preset)
         solver.set_logger_stream(io.StringIO())
-        for name, value in {
+        options: dict[str, Any] = {
             "logger": "SILENT",
             "print_solution": False,
-            "primal_tolerance": tol,
-            "dual_tolerance": tol,
-            "max_iterations": int(max_iter),
-        }.items():
+            "max_iterations": call.max_iter,
+        }
+        options |= {"primal_tolerance": call.tol, "dual_tolerance": call.tol}
+        if call.deadline is not None:
+            options["time_limit"] = watch.left()
+        for name, value in options.items():
             solver.set_option(name, value)
-        if deadline is not None:
-            solver.set_option("time_limit", watch.left())
         stop = watch.guard(lambda point, *_: watch.see(point))
         with held_interrupt() as noted, quiet():
             solver.set_termination_callback(
@@ -300,27 +220,39 @@ def _uno(program: QuadraticProgram, x, y, preset, tol, max_iter, deadline, bound
     except KeyboardInterrupt:
         raise
     except Exception as error:
-        return watch.outcome(None, None, "failed", f"{type(error).__name__}: {error}", 0)
-    how, quality = str(result.optimization_status).split(".")[-1], str(result.solution_status).split(".")[-1]
-    if quality in ("FEASIBLE_KKT_POINT", "FEASIBLE_FJ_POINT"):
-        status = "solved"
-    elif how == "TIME_LIMIT":
-        status = "time limit"
-    elif how == "ITERATION_LIMIT":
-        status = "iteration limit"
-    elif quality == "FEASIBLE_SMALL_STEP":
-        status = "feasible"
-    elif quality in ("INFEASIBLE_STATIONARY_POINT", "INFEASIBLE_SMALL_STEP"):
-        status = "infeasible"
-    else:
-        status = "failed"
-    return watch.outcome(
-        np.array(result.primal_solution),
-        np.array(result.constraint_dual_solution),
-        status,
-        f"{how}, {quality}",
-        int(result.number_iterations),
+        return watch.failed(error)
+    how, quality = (str(s).split(".")[-1] for s in (result.optimization_status, result.solution_status))
+    status = next((UNO_STATUS[word] for word in UNO_STATUS if word in (how, quality)), "failed")
+    point, rows = np.array(result.primal_solution), np.array(result.constraint_dual_solution)
+    return watch.outcome(point, rows, status, f"{how}, {quality}", int(result.number_iterations))
+
+
+def _uno_model(unopy: Any, program: Program, watch: Watch) -> Any:
+    """The program as Uno takes it."""
+    model = unopy.Model(
+        unopy.PROBLEM_NONLINEAR, program.n, program.lower, program.upper, unopy.ZERO_BASED_INDEXING
     )
+    objective = watch.guard(program.objective, otherwise=np.nan)
+    model.set_objective(unopy.MINIMIZE, objective, watch.fill(program.gradient, back=False))
+    model.set_constraints(
+        program.m,
+        watch.fill(program.constraints, back=False),
+        program.row_lower,
+        program.row_upper,
+        len(program.jacobian_rows),
+        program.jacobian_rows,
+        program.jacobian_columns,
+        watch.fill(program.jacobian, back=False),
+    )
+    model.set_lagrangian_sign_convention(unopy.MULTIPLIER_POSITIVE)
+    model.set_lagrangian_hessian(
+        len(program.hessian_rows),
+        unopy.LOWER_TRIANGLE,
+        program.hessian_rows,
+        program.hessian_columns,
+        watch.fill(lambda p, sigma, y: program.hessian(p, sigma, np.asarray(y)), back=False),
+    )
+    return model
 
 
 IPOPT_STATUS = {
@@ -339,89 +271,71 @@ IPOPT_STATUS = {
 }
 
 
-def _ipopt(program: QuadraticProgram, x, y, preset, tol, max_iter, deadline, bound_duals) -> Outcome:
+FAR = 1e19
+"""IPOPT's infinity."""
+
+
+def _ipopt(call: Call) -> Outcome:
     ipyopt = load_package("ipyopt")
-    watch = Watch(program, x, deadline)
+    program, watch = call.program, Watch(call.program, call.x, call.deadline)
+    latest, counted = call.x.copy(), [0]
+    noted: list[int] = []
 
-    def fill(function):
-        def call(point, out):
-            out[()] = function(point)
-            return out
-
-        return watch.guard(call)
-
-    def hessian(point, multipliers, sigma, out):
-        out[()] = program.hessian(point, sigma, multipliers)
-        return out
-
-    def objective(point):
-        value = watch.guard(program.objective)(point)
-        return np.nan if value is None else value
-
-    latest = x.copy()
-
-    def gradient(point, out):
+    def gradient(point: np.ndarray) -> np.ndarray:
         latest[:] = point
-        out[()] = program.gradient(point)
-        return out
+        return program.gradient(point)
 
-    counted = [0]
-
-    noted: list = []
-
-    def progress(*args) -> bool:
+    def progress(*args: Any) -> bool:
         counted[0] = int(args[1])
         return not (watch.see(latest) or noted)
 
-    far = 1e19  # IPOPT's infinity
     try:
-        options: dict[str, Any] = {
-            "print_level": 0,
-            "sb": "yes",
-            "tol": tol,
-            "max_iter": int(max_iter),
-            "bound_relax_factor": 0.0,
-            "mu_strategy": "adaptive",
-        }
-        if y is not None:
-            options |= {
-                "warm_start_init_point": "yes",
-                "warm_start_bound_push": 1e-6,
-                "warm_start_slack_bound_push": 1e-6,
-                "warm_start_mult_bound_push": 1e-6,
-                "mu_init": 1e-4,
-            }
         nlp = ipyopt.Problem(
             program.n,
-            np.clip(program.lower, -far, far),
-            np.clip(program.upper, -far, far),
+            *(np.clip(side, -FAR, FAR) for side in (program.lower, program.upper)),
             program.m,
-            np.clip(program.row_lower, -far, far),
-            np.clip(program.row_upper, -far, far),
+            *(np.clip(side, -FAR, FAR) for side in (program.row_lower, program.row_upper)),
             (program.jacobian_rows, program.jacobian_columns),
             (program.hessian_rows, program.hessian_columns),
-            objective,
-            watch.guard(gradient),
-            fill(program.constraints),
-            fill(program.jacobian),
-            watch.guard(hessian),
+            watch.guard(program.objective, otherwise=np.nan),
+            watch.fill(gradient, back=True),
+            watch.fill(program.constraints, back=True),
+            watch.fill(program.jacobian, back=True),
+            watch.fill(lambda p, y, sigma: program.hessian(p, sigma, y), back=True),
             watch.guard(progress),
-            ipopt_options=options,
+            ipopt_options=_ipopt_options(call),
         )
-        rows = np.zeros(program.m) if y is None else np.array(y, float)
-        low, up = (
-            (np.zeros(program.n), np.zeros(program.n))
-            if bound_duals is None
-            else tuple(np.array(part, float) for part in bound_duals)
-        )
+        rows = np.zeros(program.m) if call.y is None else np.array(call.y, float)
+        zero = np.zeros(program.n)
+        low, up = (np.array(part, float) for part in (call.bound_duals or (zero, zero)))
         with held_interrupt() as noted:
-            point, _, code = nlp.solve(np.array(x, float), mult_g=rows, mult_x_L=low, mult_x_U=up)
+            point, _, code = nlp.solve(np.array(call.x, float), mult_g=rows, mult_x_L=low, mult_x_U=up)
     except KeyboardInterrupt:
         raise
     except Exception as error:
-        return watch.outcome(None, None, "failed", f"{type(error).__name__}: {error}", 0)
+        return watch.failed(error)
     status, detail = IPOPT_STATUS.get(int(code), ("failed", f"code {int(code)}"))
     return watch.outcome(point, rows, status, detail, counted[0], (low, up))
+
+
+def _ipopt_options(call: Call) -> dict[str, Any]:
+    options: dict[str, Any] = {
+        "print_level": 0,
+        "sb": "yes",
+        "tol": call.tol,
+        "max_iter": call.max_iter,
+        "bound_relax_factor": 0.0,
+        "mu_strategy": "adaptive",
+    }
+    if call.y is not None:  # a warm start
+        options |= {
+            "warm_start_init_point": "yes",
+            "warm_start_bound_push": 1e-6,
+            "warm_start_slack_bound_push": 1e-6,
+            "warm_start_mult_bound_push": 1e-6,
+            "mu_init": 1e-4,
+        }
+    return options
 
 
 BACKENDS = {"uno": _uno, "ipopt": _ipopt}

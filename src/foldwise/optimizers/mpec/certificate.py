@@ -27,7 +27,7 @@ from typing import Any
 import numpy as np
 import scipy.sparse as sp
 
-from foldwise.optimizers.mpec.backends import load_package
+from foldwise.optimizers.mpec.highs import LinearProgram
 from foldwise.optimizers.mpec.mpcc import Mpcc
 
 __all__ = ["Verdict", "b_stationary", "certify"]
@@ -103,12 +103,10 @@ class Local:
     small: float
 
     @classmethod
-    def at(cls, mpcc: Mpcc, x: np.ndarray, near: float = NEAR, rows=None, A=None) -> Local:
-        """Around ``x``; ``rows`` and ``A`` replace the values and derivatives of rows with further terms."""
+    def at(cls, mpcc: Mpcc, x: np.ndarray, near: float = NEAR) -> Local:
+        """Around ``x``."""
         x = np.asarray(x, float)
-        small = SMALL if A is None and not len(mpcc.bilinear.coef) else CURVED
-        A = mpcc.linearised(x) if A is None else sp.csr_matrix(A)
-        return cls(mpcc, x, A, mpcc.values(x) if rows is None else rows, near, small)
+        return cls(mpcc, x, mpcc.linearised(x), mpcc.values(x), near, SMALL if mpcc.linear else CURVED)
 
     @property
     def zero(self) -> tuple[np.ndarray, np.ndarray]:
@@ -129,15 +127,12 @@ class Local:
         return max(m.residual(self.x), *(float(np.max(part, initial=0.0)) for part in parts))
 
 
-def certify(
-    mpcc: Mpcc, x: np.ndarray, near: float = NEAR, seconds: float | None = None, rows=None, A=None
-) -> dict[str, Any]:
+def certify(mpcc: Mpcc, x: np.ndarray, near: float = NEAR, seconds: float | None = None) -> dict[str, Any]:
     """Residual, biactive pairs, verdict on B-stationarity and class of stationarity of a complementary point.
 
     The class is one of "S", "B", "M", "C", "W" (weak only), "none", or "undecided" when a linear program failed.
-    ``rows`` and ``A`` are values and derivatives of rows that have further terms.
     """
-    local = Local.at(mpcc, x, near, rows, A)
+    local = Local.at(mpcc, x, near)
     verdict = b_stationary(local, seconds=MOST_SECONDS if seconds is None else min(seconds, MOST_SECONDS))
     return {
         "complementarity": mpcc.residual(x),
@@ -205,29 +200,23 @@ class _Cone:
     """The directions at a point, with some sides of biactive pairs held at zero: one HiGHS model, warm."""
 
     def __init__(self, local: Local, both: np.ndarray) -> None:
-        self.highspy: Any = load_package("highspy")
-        m, n = local.mpcc, local.mpcc.n
+        m = local.mpcc
         self.cost, self.G, self.H, self.k = m.cost, m.G[both], m.H[both], len(both)
         low, high = _moves(local.rows, m.row_lower, m.row_upper, local.near)
+        below, above = _moves(local.x, m.lower, m.upper, local.near)
         zero_g, zero_h = local.zero
         active = np.flatnonzero(np.isfinite(low) | np.isfinite(high))
         single = np.flatnonzero(zero_g & ~zero_h), np.flatnonzero(zero_h & ~zero_g)
-        matrix = sp.vstack([self.G, self.H, local.A[active], m.G[single[0]], m.H[single[1]]], format="csr")
         fixed = np.zeros(len(single[0]) + len(single[1]))
-        lp = self.highspy.HighsLp()
-        lp.num_col_, lp.num_row_ = n, matrix.shape[0]
-        lp.col_cost_ = m.cost
-        below, above = _moves(local.x, m.lower, m.upper, local.near)
-        lp.col_lower_, lp.col_upper_ = np.maximum(below, -1.0), np.minimum(above, 1.0)
-        lp.row_lower_ = np.concatenate([np.zeros(2 * self.k), low[active], fixed])
-        lp.row_upper_ = np.concatenate([np.full(2 * self.k, np.inf), high[active], fixed])
-        lp.a_matrix_.format_ = self.highspy.MatrixFormat.kRowwise
-        lp.a_matrix_.start_, lp.a_matrix_.index_ = matrix.indptr, matrix.indices
-        lp.a_matrix_.value_ = matrix.data
-        self.model = self.highspy.Highs()
-        for name, value in (("output_flag", False), ("threads", 1), ("primal_feasibility_tolerance", 1e-9)):
-            self.model.setOptionValue(name, value)
-        self.model.passModel(lp)
+        self.program = LinearProgram(
+            m.cost,
+            np.maximum(below, -1.0),
+            np.minimum(above, 1.0),
+            sp.vstack([self.G, self.H, local.A[active], m.G[single[0]], m.H[single[1]]], format="csr"),
+            np.concatenate([np.zeros(2 * self.k), low[active], fixed]),
+            np.concatenate([np.full(2 * self.k, np.inf), high[active], fixed]),
+            primal_feasibility_tolerance=1e-9,
+        )
 
     def solve(self, held: dict[int, int], seconds: float) -> tuple[float, np.ndarray] | None:
         """The steepest direction in the box and its slope; ``held`` maps a biactive pair to its side that is zero."""
@@ -235,13 +224,9 @@ class _Cone:
         for pair, side in held.items():
             top[pair + side * self.k] = 0.0
         for row in range(2 * self.k):
-            self.model.changeRowBounds(row, 0.0, top[row])
-        self.model.setOptionValue("time_limit", self.model.getRunTime() + max(seconds, 1e-3))
-        self.model.run()
-        if self.model.getModelStatus() != self.highspy.HighsModelStatus.kOptimal:
-            return None
-        d = np.array(self.model.getSolution().col_value)
-        return float(self.cost @ d), d
+            self.program.set_row(row, 0.0, top[row])
+        d = self.program.solve(seconds)
+        return None if d is None else (float(self.cost @ d), d)
 
     def sides(self, d: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """How the sides of the biactive pairs change along ``d``."""
@@ -299,47 +284,35 @@ def _classify(local: Local, verdict: Verdict, seconds: float | None) -> str:
     return "C" if np.all(nu * xi >= -(tiny**2)) else "W"
 
 
+Sides = tuple[np.ndarray, np.ndarray]
+"""Bounds of the multipliers of the first and of the second sides."""
+
+
 class _System:
     """The stationarity conditions at a point as linear programs: least violation over the multipliers' signs."""
 
     def __init__(self, local: Local, seconds: float | None) -> None:
-        self.highspy: Any = load_package("highspy")
         mpcc = self.mpcc = local.mpcc
-        n = mpcc.n
+        n, m, k = mpcc.n, len(local.rows), mpcc.n_pairs
         y_low, y_high = _signs(local.rows, mpcc.row_lower, mpcc.row_upper, local.near)
         b_low, b_high = _signs(local.x, mpcc.lower, mpcc.upper, local.near)
         # Columns: y, bound multipliers, nu, xi, and the positive and negative part of the violation.
         eye = sp.identity(n)
         self.matrix = sp.hstack([local.A.T, eye, mpcc.G.T, mpcc.H.T, eye, -eye], format="csr")
         self.fixed = np.concatenate([y_low, b_low]), np.concatenate([y_high, b_high])
-        m, k = len(local.rows), mpcc.n_pairs
         self.split = m + n, m + n + k, m + n + 2 * k
         self.cost = np.concatenate([np.zeros(m + n + 2 * k), np.ones(2 * n)])
         self.scale = float(np.abs(mpcc.cost).sum()) or 1.0
         self.seconds, self.small = seconds, local.small
 
-    def holds(self, lower: tuple, upper: tuple) -> tuple[bool, np.ndarray, np.ndarray] | None:
+    def holds(self, lower: Sides, upper: Sides) -> tuple[bool, np.ndarray, np.ndarray] | None:
         """Whether multipliers with these signs exist, and those of the pairs; None when it was not decided."""
-        n = self.mpcc.n
-        lp = self.highspy.HighsLp()
-        lp.num_col_, lp.num_row_ = len(self.cost), n
-        lp.col_cost_ = self.cost
-        lp.col_lower_ = np.concatenate([self.fixed[0], *lower, np.zeros(2 * n)])
-        lp.col_upper_ = np.concatenate([self.fixed[1], *upper, np.full(2 * n, np.inf)])
-        lp.row_lower_ = lp.row_upper_ = self.mpcc.cost
-        lp.a_matrix_.format_ = self.highspy.MatrixFormat.kRowwise
-        M = self.matrix
-        lp.a_matrix_.start_, lp.a_matrix_.index_, lp.a_matrix_.value_ = M.indptr, M.indices, M.data
-        model = self.highspy.Highs()
-        model.setOptionValue("output_flag", False)
-        model.setOptionValue("threads", 1)
-        if self.seconds is not None:
-            model.setOptionValue("time_limit", self.seconds)
-        model.passModel(lp)
-        model.run()
-        if model.getModelStatus() != self.highspy.HighsModelStatus.kOptimal:
+        n, wanted = self.mpcc.n, self.mpcc.cost
+        low = np.concatenate([self.fixed[0], *lower, np.zeros(2 * n)])
+        high = np.concatenate([self.fixed[1], *upper, np.full(2 * n, np.inf)])
+        value = LinearProgram(self.cost, low, high, self.matrix, wanted, wanted).solve(self.seconds)
+        if value is None:
             return None
-        value = np.array(model.getSolution().col_value)
         a, b, c = self.split
         violation = float(self.cost @ value)
         return violation <= self.small * self.scale, value[a:b], value[b:c]

@@ -2,20 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import replace
 
 import numpy as np
 
-from foldwise.optimizers.mpec.formulation import Choice, Description, Solution, Task
+from foldwise.optimizers.mpec.description import Choice, Description, Solution, Task
 from foldwise.problems.dual import decision_limits
 from foldwise.problems.pieces import ActiveSet, Pieces
 from foldwise.solvers.qp import ExactQP
 
-__all__ = ["Evaluator", "pieces"]
+__all__ = ["Evaluator", "gaussian", "pieces"]
 
 EDGE = 1e-9
 """Distance of a multiplier from an end of its range, in units of it, below which it is there."""
+MOST = 1_000_000
+"""Iterations of LIBSVM for one training problem: with a large C its tolerance may be out of reach."""
 
 
 class Evaluator:
@@ -33,11 +34,14 @@ class Evaluator:
 
     def __call__(self, choice: Choice) -> tuple[float, list[Solution]]:
         """The true objective and the machines."""
-        choice = self.description.clip(choice)
-        solutions = [self._train(t, choice) for t in range(len(self.description.tasks))]
-        value = self.value(solutions)
+        D, choice = self.description, self.description.clip(choice)
+        if D.gamma is None:
+            solutions = [self._train(t, choice) for t in range(len(D.tasks))]
+        else:
+            solutions = [_train_kernel(D, task, choice) for task in D.tasks]
+        value = D.value(solutions)
         self.n_evaluations += 1
-        if self.description.admits(choice) and (self.best is None or value < self.best[0]):
+        if D.admits(choice) and (self.best is None or value < self.best[0]):
             self.best = (value, choice)
         return value, solutions
 
@@ -58,35 +62,53 @@ class Evaluator:
             choice = replace(choice, box=box)
         return choice
 
-    def value(self, solutions: Sequence[Solution]) -> float:
-        """The criterion at these machines."""
-        pairs = zip(self.description.tasks, solutions, strict=True)
-        return sum(self.description.criterion_value(task, task.X_val @ s.w + s.b) for task, s in pairs)
-
     def _train(self, t: int, choice: Choice) -> Solution:
+        """A linear machine, by the active-set method."""
         D, task = self.description, self.description.tasks[t]
-        problem = pieces(D, task, choice)
-        w = self._w[t]
-        end = ExactQP().solve_pieces(
-            problem, np.zeros(problem.X.shape[1]) if w is None else w, self._active[t]
-        )
+        problem, w = pieces(D, task, choice), self._w[t]
+        first = np.zeros(problem.X.shape[1]) if w is None else w
+        end = ExactQP().solve_pieces(problem, first, self._active[t])
         self._active[t], self._w[t] = end.active, end.w
         weights, b = (end.w[:-1], float(end.w[-1])) if D.intercept else (end.w, 0.0)
-        loose = False
-        if D.intercept:
-            shift = _to_the_middle(D, task, choice, problem, end.alpha, end.Z)
-            loose = shift is not None
-            b += shift or 0.0
+        shift = _to_the_middle(D, task, choice, problem.c, end.alpha, end.Z) if D.intercept else None
+        b += shift or 0.0
         if D.loss == "hinge":
-            return Solution(weights, b, np.clip(task.y * end.alpha, 0.0, problem.c), loose=loose)
-        return Solution(weights, b, np.maximum(-end.alpha, 0.0), np.maximum(end.alpha, 0.0), loose)
+            alpha, beta = np.clip(task.y * end.alpha, 0.0, problem.c), None
+        else:
+            alpha, beta = np.maximum(-end.alpha, 0.0), np.maximum(end.alpha, 0.0)
+        z, z_val = task.X @ weights + b, task.X_val @ weights + b
+        return Solution(weights, b, alpha, z, z_val, beta, shift is not None)
 
 
-def _to_the_middle(D: Description, task: Task, choice: Choice, problem: Pieces, alpha, Z) -> float | None:
+def gaussian(A: np.ndarray, B: np.ndarray, gamma: np.ndarray) -> np.ndarray:
+    """``exp(-sum_d gamma_d (a_d - b_d)^2)`` for all pairs of rows."""
+    exponent = ((A[:, None, :] - B[None, :, :]) ** 2) @ gamma
+    return np.asarray(np.exp(-exponent))
+
+
+def _train_kernel(D: Description, task: Task, choice: Choice) -> Solution:
+    """A machine with a Gaussian kernel, by LIBSVM."""
+    from sklearn.svm import SVC
+
+    assert choice.gamma is not None
+    K, K_val = (gaussian(rows, task.X, choice.gamma) for rows in (task.X, task.X_val))
+    machine = SVC(C=choice.C, kernel="precomputed", tol=1e-9, max_iter=MOST, cache_size=50).fit(K, task.y)
+    alpha = np.zeros(len(task.y))
+    alpha[machine.support_] = np.abs(machine.dual_coef_[0])
+    signed, b = task.y * alpha, float(machine.intercept_[0])
+    z, z_val = K @ signed + b, K_val @ signed + b
+    c = np.full(len(alpha), choice.C)
+    loose = _to_the_middle(D, task, choice, c, signed, z) is not None
+    return Solution(np.zeros(0), b, alpha, z, z_val, loose=loose)
+
+
+def _to_the_middle(
+    D: Description, task: Task, choice: Choice, c: np.ndarray, alpha: np.ndarray, Z: np.ndarray
+) -> float | None:
     """Shift of an intercept that no row holds to the middle of its interval, as in the folds' problems; else None."""
     size = np.abs(alpha)
-    at_bound = size >= problem.c * (1.0 - EDGE)
-    free = (size > problem.c * EDGE) & ~at_bound
+    at_bound = size >= c * (1.0 - EDGE)
+    free = (size > c * EDGE) & ~at_bound
     if free.any():
         return None
     tube = None if D.loss == "hinge" else choice.epsilon

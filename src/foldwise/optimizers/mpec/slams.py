@@ -1,155 +1,194 @@
-r"""Successive linearisation: the penalised bilinear objective by Frank-Wolfe steps, one linear program each.
-
-.. math::  \min_{x \in P} \ c'x + \mu \sum_k (Gx + g_0)_k (Hx + h_0)_k
-
-over the polyhedron ``P`` of the rows and bounds. The linear programs differ in their costs alone, so one HiGHS model
-serves all of them and every solve starts from the basis before. The line search is exact: along a segment the objective
-is a parabola. A step of length one lands on a vertex; there the pairs are complementary or ``mu`` is too small.
-"""
+"""Successive linearisation of the penalised program through growing weights: linear programs only."""
 
 from __future__ import annotations
 
 import time
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 
-from foldwise.optimizers.mpec.backends import load_package
-from foldwise.optimizers.mpec.mpcc import Mpcc
+from foldwise.optimizers.mpec.description import Choice, Description
+from foldwise.optimizers.mpec.formulation import Formulation
+from foldwise.optimizers.mpec.inner import Evaluator
+from foldwise.optimizers.mpec.linearisation import LinearPrograms, settle, successive_linearisation
+from foldwise.optimizers.mpec.packages import load_package
+from foldwise.optimizers.mpec.run import HOLD, Answer, OnStage, Run
 
-__all__ = ["LinearPrograms", "Linearised", "settle", "successive_linearisation"]
+__all__ = ["LINEAR_PROGRAMS", "ROUNDS", "linearise", "solve_slams"]
 
-SPAN = 5
-"""Steps over which the decrease is judged."""
-
-
-class LinearPrograms:
-    """``min cost'x`` over the polyhedron of a program, for one cost after another."""
-
-    def __init__(self, mpcc: Mpcc) -> None:
-        if len(mpcc.bilinear.coef):
-            raise ValueError("successive linearisation needs linear rows; use form='C'")
-        highspy = load_package("highspy")
-        self._highspy: Any = highspy
-        A = mpcc.A.tocsr()
-        lp = highspy.HighsLp()
-        lp.num_col_, lp.num_row_ = mpcc.n, A.shape[0]
-        lp.col_cost_ = mpcc.cost
-        lp.col_lower_, lp.col_upper_ = mpcc.lower, mpcc.upper
-        lp.row_lower_, lp.row_upper_ = mpcc.row_lower, mpcc.row_upper
-        lp.a_matrix_.format_ = highspy.MatrixFormat.kRowwise
-        lp.a_matrix_.start_, lp.a_matrix_.index_, lp.a_matrix_.value_ = A.indptr, A.indices, A.data
-        self._model = highspy.Highs()
-        self._model.setOptionValue("output_flag", False)
-        self._model.setOptionValue("threads", 1)
-        self._model.setOptionValue("presolve", "off")
-        self._model.setOptionValue("simplex_strategy", 4)
-        self._model.setOptionValue("primal_feasibility_tolerance", 1e-10)
-        self._model.passModel(lp)
-        self._columns = np.arange(mpcc.n, dtype=np.int32)
-
-    def solve(self, cost: np.ndarray, seconds: float | None = None) -> np.ndarray | None:
-        """A minimiser, or None when HiGHS did not find one."""
-        model = self._model
-        if seconds is not None:
-            model.setOptionValue("time_limit", model.getRunTime() + max(seconds, 1e-3))
-        model.changeColsCost(len(cost), self._columns, cost)
-        model.run()
-        if model.getModelStatus() != self._highspy.HighsModelStatus.kOptimal:
-            return None
-        return np.array(model.getSolution().col_value)
+WEIGHTS = (0.03, 0.1, 0.3, 1.0, 3.0, 10.0, 100.0)
+"""Weights of the penalty that successive linearisation goes through, in units of the objective at its start."""
+ROUNDS, LINEAR_PROGRAMS = 3, 60
+"""Of successive linearisation, alone and before a nonlinear solver: that must not end above it."""
 
 
-@dataclass(eq=False)
-class Linearised:
-    """Where a run ended: the point, a status in words, and the number of linear programs."""
-
-    x: np.ndarray
-    status: str
-    n_programs: int
-    weight: float
-
-
-def successive_linearisation(
-    mpcc: Mpcc,
-    x: np.ndarray,
+def solve_slams(
+    description: Description,
     *,
-    weight: float,
+    early: bool = False,
+    rounds: int = ROUNDS,
     tol: float = 1e-6,
-    slow: float = 0.0,
-    max_iter: int = 200,
-    deadline: float | None = None,
-    programs: LinearPrograms | None = None,
-    watch=None,
-) -> Linearised:
-    """Frank-Wolfe on the penalised objective from a feasible ``x``, with the weight ``mu`` fixed.
+    start: Choice | None = None,
+    n_starts: int = 1,
+    max_iter: int = LINEAR_PROGRAMS,
+    patience: int = 4,
+    max_time: float | None = None,
+    on_stage: OnStage | None = None,
+    evaluate: Evaluator | None = None,
+) -> Answer:
+    """Successive linearisation of the penalised program in the "C" form.
 
     Parameters
     ----------
+    description : Description
+        Of a linear machine.
+    early : bool
+        The early-stopping variant: one pass, which leaves a weight when ``patience`` linear programs have not lowered
+        the true objective by a thousandth.
+    rounds : int
+        The exact variant goes through increasing weights from the start, then this many times again from the best
+        point found.
     tol : float
-        Stop when the linearised objective cannot fall by more than ``tol`` relatively.
-    slow : float
-        Also stop when five steps have lowered the objective by less than ``slow`` relatively ("slow"): near an
-        interior minimiser Frank-Wolfe creeps.
-    watch : callable(x, step) -> bool, optional
-        Called after every step; True stops the run ("stopped").
+        Complementarity; also of the relative decrease that the last linear program may promise.
+    start : Choice, optional
+        By default the best point of a grid on ``C`` and ``epsilon`` with the widest box.
+    n_starts : int
+        Grid points to start from.
+    max_iter : int
+        Linear programs per weight.
+    max_time : float, optional
+        Seconds.
+    on_stage : callable(Stage, Choice), optional
+    evaluate : Evaluator, optional
+
+    Returns
+    -------
+    Answer
     """
-    programs = LinearPrograms(mpcc) if programs is None else programs
-    values: list[float] = []
-    for iteration in range(max_iter):
-        left = None if deadline is None else deadline - time.perf_counter()
-        if left is not None and left <= 0:
-            return Linearised(x, "time limit", iteration, weight)
-        g, h = mpcc.sides(x)
-        gradient = mpcc.cost + weight * (mpcc.G.T @ h + mpcc.H.T @ g)
-        vertex = programs.solve(gradient, left)
-        if vertex is None:
-            late = deadline is not None and time.perf_counter() > deadline
-            return Linearised(x, "time limit" if late else "failed", iteration + 1, weight)
-        move = vertex - x
-        slope = float(gradient @ move)
-        value = float(mpcc.cost @ x + weight * (g @ h))
-        if slope > -tol * max(abs(value), 1e-12):
-            return Linearised(x, "solved", iteration + 1, weight)
-        values.append(value)
-        if len(values) > SPAN and values[-1 - SPAN] - value < slow * abs(value):
-            return Linearised(x, "slow", iteration + 1, weight)
-        bend = weight * float((mpcc.G @ move) @ (mpcc.H @ move))
-        step = 1.0 if bend <= 0 else min(1.0, -slope / (2.0 * bend))
-        x = vertex if step == 1.0 else x + step * move
-        if watch is not None and watch(x, step):
-            return Linearised(x, "stopped", iteration + 1, weight)
-    return Linearised(x, "iteration limit", max_iter, weight)
+    if description.gamma is not None:
+        raise ValueError(
+            "the rows of a kernel program are not linear, as slams needs them; use method='mpec'"
+        )
+    if description.curved:
+        raise ValueError(
+            "the linear programs of slams hold the proximity fixed, and here it is to be tuned; use method='mpec', or "
+            "tune reference alone"
+        )
+    load_package("highspy")
+    run = Run.begin(description, max_time, on_stage, evaluate)
+    linearise(run, run.starts(start, n_starts), early, rounds, tol, max_iter, patience)
+    return run.answer(tol)
 
 
-def settle(
-    mpcc: Mpcc,
-    x: np.ndarray,
-    programs: LinearPrograms,
-    weight: float,
-    deadline: float | None = None,
-    max_iter: int = 20,
-) -> np.ndarray | None:
-    """A minimiser of the linear programs around ``x`` that hold the smaller side of every pair at zero.
+def linearise(
+    run: Run,
+    starts: list[Choice],
+    early: bool = False,
+    rounds: int = ROUNDS,
+    tol: float = 1e-6,
+    max_iter: int = LINEAR_PROGRAMS,
+    patience: int = 4,
+) -> Choice:
+    """Run successive linearisation from every start; the best choice so far."""
+    for index, start in enumerate(starts):
+        formulation, programs = run.exact(start)
+        assert programs is not None
+        value, solutions = run.evaluate(start)
+        unit = max(value, 1e-6) * formulation.unit / start.C
+        passes = _Passes(run, formulation, programs, unit, tol, max_iter, f"slams {index}")
+        x = formulation.encode(start, solutions)
+        if early:
+            passes.go(x, WEIGHTS[1:], patience)
+        else:
+            passes.again_and_again(start, x, rounds)
+        if run.late():
+            break
+    assert run.evaluate.best is not None
+    return run.evaluate.best[1]
 
-    The sides are held by a cost of ``weight``, so that only costs change. Where the minimiser has another smaller side
-    the next program holds that one; the objective falls until no pair changes. None when the sides would not be zero.
-    """
-    value = np.inf
-    best = None
-    for _ in range(max_iter):
-        left = None if deadline is None else deadline - time.perf_counter()
-        if left is not None and left <= 0:
-            break
-        g, h = mpcc.sides(x)
-        first = g <= h
-        hold = mpcc.G.T @ first.astype(float) + mpcc.H.T @ (~first).astype(float)
-        vertex = programs.solve(mpcc.cost + weight * hold, left)
-        if vertex is None or mpcc.residual(vertex) > 1e-6:
-            break
-        now = float(mpcc.cost @ vertex)
-        if now >= value - 1e-9 * max(abs(value), 1.0):
-            break
-        x, value, best = vertex, now, vertex
-    return best
+
+@dataclass(eq=False)
+class _Passes:
+    """Passes through the weights from one start, with what they share: ``unit`` is that of the weights."""
+
+    run: Run
+    formulation: Formulation
+    programs: LinearPrograms
+    unit: float
+    tol: float
+    max_iter: int
+    name: str
+
+    def again_and_again(self, start: Choice, x: np.ndarray, rounds: int) -> None:
+        """A pass from the start, then from the best point of the passes before, while it gets better."""
+        run, best, choice, lift = self.run, np.inf, start, 0
+        for turn in range(1 + rounds):
+            if turn:
+                if run.late():
+                    break
+                x = self.formulation.encode(choice, run.evaluate(choice)[1])
+            here = self.go(x, WEIGHTS[lift + (1 if turn == 0 else (turn - 1) % 2) :], None)
+            if run.stages[-1].status != "solved":  # too light a penalty led where complementarity is lost
+                lift = min(lift + 2, len(WEIGHTS) - 2)
+                continue
+            if here.value >= best * (1.0 - 1e-4) and turn >= 2:
+                break
+            if here.value < best and here.choice is not None:
+                best, choice = here.value, here.choice
+
+    def go(self, x: np.ndarray, weights: tuple[float, ...], patience: int | None) -> _Seen:
+        """Successive linearisation through some weights; the best true objective met and its choice."""
+        run, mpcc, tol = self.run, self.formulation.mpcc, self.tol
+        seen, began, programs_solved = _Seen(), time.perf_counter(), 0
+
+        def watch(point: np.ndarray, step: float) -> bool:
+            choice = self.formulation.decode(point)
+            seen.note(run.evaluate(choice)[0], choice)
+            return patience is not None and seen.in_vain >= patience
+
+        for weight in weights:
+            seen.in_vain = 0
+            result = successive_linearisation(
+                mpcc,
+                x,
+                weight=weight * self.unit,
+                tol=tol if weight >= 0.1 else 1e-4,
+                slow=3e-3 if weight < weights[-1] else 1e-6,
+                max_iter=self.max_iter,
+                deadline=run.deadline,
+                programs=self.programs,
+                watch=watch,
+            )
+            x, programs_solved = result.x, programs_solved + result.n_programs
+            g, h = mpcc.sides(x)
+            ended = result.status not in ("solved", "slow", "stopped", "iteration limit")
+            if ended or (weight >= 0.1 and g @ h <= tol):
+                break
+        status = result.status
+        if status in ("solved", "slow", "stopped"):
+            status = "solved" if g @ h <= tol else "feasible"
+        if status != "failed" and not run.late():
+            exact = settle(mpcc, x, self.programs, HOLD * self.unit, run.deadline)
+            if exact is not None:
+                x, status = exact, "solved"
+        elapsed = time.perf_counter() - began
+        how = status, result.status
+        choice = run.record(self.formulation, x, self.name, tol, how, programs_solved, elapsed)
+        if run.stages[-1].objective < seen.value:
+            seen.value, seen.choice = run.stages[-1].objective, choice
+        return seen
+
+
+@dataclass(eq=False)
+class _Seen:
+    """The lowest true objective of a pass, its choice, and how many linear programs have not lowered it."""
+
+    value: float = np.inf
+    choice: Choice | None = None
+    in_vain: int = 0
+
+    def note(self, value: float, choice: Choice) -> None:
+        """Another one; a thousandth counts as lower."""
+        self.in_vain = 0 if value < self.value * (1.0 - 1e-3) else self.in_vain + 1
+        if value < self.value:
+            self.value, self.choice = value, choice

@@ -10,6 +10,7 @@ then a pure number, and nothing depends on the units of the data.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -118,7 +119,7 @@ class Penalised:
         array: Any = problem.design.array
         square = np.einsum("ij,ij->j", array, array) / max(problem.n_rows, 1)
         square = np.where(square > 1e-12 * square.max(initial=0.0), square, 1.0)
-        return np.sqrt(2.0 * square / self.bilevel.n_tasks)
+        return np.asarray(np.sqrt(2.0 * square / self.bilevel.n_tasks))
 
     def region(
         self, theta: np.ndarray, rows: np.ndarray, limit: np.ndarray, frozen: np.ndarray
@@ -233,7 +234,16 @@ class Penalised:
         numbers = [np.array(part) for part in (task, tube, side, low, high, spin)]
         return Kinks(numbers[0], list(columns), *numbers[1:])
 
-    def _kinks_of(self, problem: LinearProblem, i: int, centre: Centre, missed, unit, first: int, tol: float):
+    def _kinks_of(
+        self,
+        problem: LinearProblem,
+        i: int,
+        centre: Centre,
+        missed: Centre | None,
+        unit: np.ndarray,
+        first: int,
+        tol: float,
+    ) -> Iterator[tuple[Any, ...]]:
         """One tuple per task and row at a kink."""
         theta, Z = centre.theta, centre.Z[i]
         par, tasks = problem.parameters(theta), np.arange(problem.n_tasks)

@@ -9,7 +9,7 @@ import numpy as np
 
 from foldwise.optimizers.pbp.penalised import Centre, Penalised
 from foldwise.optimizers.pbp.subgradient import Choice, choose, chosen_model
-from foldwise.optimizers.pbp.subproblem import ArrowModel
+from foldwise.optimizers.pbp.subproblem import ArrowModel, Polyhedron
 
 __all__ = ["Control", "Descent", "descend"]
 
@@ -96,7 +96,15 @@ def descend(
         length = _advance(f, run, base, chosen_model(base, kinks, run.choice.share), region, beta, control)
 
 
-def _advance(f: Penalised, run: Descent, base: ArrowModel, model: ArrowModel, region, beta, control) -> float:
+def _advance(
+    f: Penalised,
+    run: Descent,
+    base: ArrowModel,
+    model: ArrowModel,
+    region: Polyhedron,
+    beta: float,
+    control: Control,
+) -> float:
     """Solve subproblems with growing ``tau`` until the decrease is what the model lets expect; the step's length.
 
     Two things are ours. A step that is refused is tried once more with its weights corrected at the new

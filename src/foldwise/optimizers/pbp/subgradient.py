@@ -101,4 +101,4 @@ def _balance(theta: np.ndarray, normals: np.ndarray) -> np.ndarray:
         return theta
     from scipy.optimize import nnls
 
-    return theta + normals.T @ nnls(normals.T, -theta)[0]
+    return np.asarray(theta + normals.T @ nnls(normals.T, -theta)[0])
