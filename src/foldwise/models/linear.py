@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from foldwise.design import Design
+from foldwise.design import Design, make_design
 from foldwise.losses import Loss
 from foldwise.models.base import Role, Rows
 from foldwise.models.binding import build_parameters, criterion_weights, make_cells
@@ -89,7 +89,7 @@ def assemble(
     folds = Folds.build(n, splits, cells.row) if splits else Folds.whole(n, cells.row)
     order = folds.order
     identity = bool(np.all(order[1:] > order[:-1]))
-    design = Design(X, model.fit_intercept, None if identity else order)
+    design = make_design(X, model.fit_intercept, None if identity else order)
     stored = rows if identity else rows.take(order)
     K, T = len(rows.Y), folds.n_splits
     parameters = build_parameters(model, stored, folds, cells, dimensions, space, (K, T, d, {}))
@@ -116,13 +116,11 @@ def _standardisation(design: Design, folds: Folds, standardize, needs_form: bool
     sd, mu = np.ones((T, d)), np.zeros((T, d))
     if standardize is not None:
         with_mean, with_std = standardize
-        X = design.array[:, :d]
         for t in range(T):
-            part = _training_rows(X, folds, t)
-            mean = part[0]
+            mean, variance = design.column_statistics(_training_rows(folds, t))
             if with_std:
-                spread = np.sqrt(part[1]) * design.scale
-                sd[t] = np.where(part[1] > 1e-20, spread, 1.0)
+                spread = np.sqrt(variance) * design.scale
+                sd[t] = np.where(variance > 1e-20, spread, 1.0)
             if with_mean:
                 mu[t] = design.shift + design.scale * mean
     scale = (sd / design.scale) ** 2
@@ -131,16 +129,9 @@ def _standardisation(design: Design, folds: Folds, standardize, needs_form: bool
     return scale, np.column_stack([(mu - design.shift) / design.scale, np.ones(T)])
 
 
-def _training_rows(X: np.ndarray, folds: Folds, t: int) -> tuple[np.ndarray, np.ndarray]:
-    """Mean and variance of the training rows' stored columns."""
-    if folds.partition and isinstance(folds.validation[t], slice):
-        rows = folds.validation[t]
-        before, after = X[: rows.start], X[rows.stop :]
-        count = len(before) + len(after)
-        mean = (before.sum(axis=0) + after.sum(axis=0)) / count
-        square = np.einsum("ij,ij->j", before - mean, before - mean) + np.einsum(
-            "ij,ij->j", after - mean, after - mean
-        )
-        return mean, square / count
-    part = X[np.repeat(np.arange(len(X)), folds.count[t].astype(int))]
-    return part.mean(axis=0), part.var(axis=0)
+def _training_rows(folds: Folds, t: int) -> list[Any]:
+    """The stored rows that train a split, with their repeats."""
+    rows = folds.validation[t]
+    if folds.partition and isinstance(rows, slice):
+        return [slice(0, rows.start), slice(rows.stop, None)]
+    return [np.repeat(np.arange(len(folds.order)), folds.count[t].astype(int))]

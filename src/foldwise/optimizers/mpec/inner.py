@@ -7,6 +7,7 @@ from dataclasses import replace
 
 import numpy as np
 
+from foldwise.design import DenseDesign
 from foldwise.optimizers.mpec.formulation import Choice, Description, Solution, Task
 from foldwise.problems.dual import decision_limits
 from foldwise.problems.pieces import ActiveSet, Pieces
@@ -68,7 +69,7 @@ class Evaluator:
         problem = pieces(D, task, choice)
         w = self._w[t]
         end = ExactQP().solve_pieces(
-            problem, np.zeros(problem.X.shape[1]) if w is None else w, self._active[t]
+            problem, np.zeros(problem.X.n_columns) if w is None else w, self._active[t]
         )
         self._active[t], self._w[t] = end.active, end.w
         weights, b = (end.w[:-1], float(end.w[-1])) if D.intercept else (end.w, 0.0)
@@ -108,7 +109,7 @@ def pieces(description: Description, task: Task, choice: Choice) -> Pieces:
     curvature, pull = D.quadratic(choice)
     pad = (0, k)
     return Pieces(
-        np.hstack([task.X, np.ones((n, k))]),
+        DenseDesign(np.hstack([task.X, np.ones((n, k))])),
         kinks,
         left,
         c,

@@ -184,7 +184,7 @@ class Translation:
         tasks = []
         for problem in self.problems:
             par, d = problem.parameters(self.space.lower), problem.design.n_features
-            X = np.asarray(_dense(problem.design.array)[:, :d], float)
+            X = problem.design.dense()[:, :d]
             for m in range(problem.n_tasks):
                 strength = problem._strength(m, par) / self.unit
                 train = strength > 0
@@ -535,7 +535,3 @@ def _details(answer: Answer | KernelAnswer) -> dict[str, Any]:
         "n_features": answer.n_features,
         **answer.certificate,
     }
-
-
-def _dense(array: Any) -> Any:
-    return array.toarray() if hasattr(array, "toarray") else array
