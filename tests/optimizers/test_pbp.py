@@ -12,7 +12,7 @@ from sklearn.linear_model import Ridge
 
 from foldwise import BilevelSearchCV, KernelSVR, Lin, LinearSVR, Log
 from foldwise.bilevel import Bilevel
-from foldwise.design import Design
+from foldwise.design import make_design
 from foldwise.losses import (
     Absolute,
     Huber,
@@ -346,7 +346,7 @@ def one_row_program():
     binding = {"epsilon": Binding("epsilon", np.zeros((1, 1), dtype=int))}
     parameters = ParameterMap(space, binding, np.zeros((1, 1)), np.zeros((1, 1)), np.zeros((1, 1)))
     folds = Folds.build(2, [(np.array([0]), np.array([1]))])
-    design = Design(np.ones((2, 1)), False, folds.order)
+    design = make_design(np.ones((2, 1)), False, folds.order)
     Y = np.array([[0.5, 3.0]])[:, folds.order]
     problem = LinearProblem(
         design, Y, folds, SquaredEpsilonInsensitive(), parameters, Quadratic(np.ones((1, 1)), 1)

@@ -8,7 +8,7 @@ from sklearn.model_selection import KFold
 from sklearn.preprocessing import StandardScaler
 
 from foldwise.bilevel import Bilevel
-from foldwise.design import Design
+from foldwise.design import make_design
 from foldwise.losses import (
     Hinge,
     Logistic,
@@ -215,7 +215,7 @@ def hand_made(X, y, splits, loss, *, scales=None, intercept=True, weight=None, t
     n, d = X.shape
     T = len(splits)
     folds = Folds.build(n, splits)
-    design = Design(X, intercept, folds.order)
+    design = make_design(X, intercept, folds.order)
     space = Space.build({"C": Log(1e-6, 1e6)} if tune is None else tune, {})
     bindings = {"C": Binding("log_c", np.zeros((T, 1), dtype=int))}
     parameters = ParameterMap(space, bindings, np.zeros((T, 1)), np.full((T, 1), 0.3), np.zeros((1, d)))

@@ -10,6 +10,7 @@ import pytest
 from scipy.optimize import linprog
 
 from foldwise import LinearSVC, LinearSVR
+from foldwise.design import DenseDesign
 from foldwise.problems.pieces import KinkSystem, Pieces
 from foldwise.solvers.descent import descend
 from foldwise.solvers.qp import BACKENDS, library_solution, solve_qp
@@ -28,7 +29,7 @@ def random_pieces(rng, kind="tube", n=40, d=4, C=1.0, epsilon=0.3, box=np.inf, l
     pad = np.r_[np.full(d, 1.0), 0.0]
     edge = np.r_[np.full(d, box), np.inf]
     centre = np.r_[rng.normal(size=d) * 0.3, 0.0]
-    return Pieces(X, kinks, left, np.full(n, C), q * pad, centre, l1 * pad, -edge, edge)
+    return Pieces(DenseDesign(X), kinks, left, np.full(n, C), q * pad, centre, l1 * pad, -edge, edge)
 
 
 CASES = [
@@ -58,7 +59,7 @@ def test_the_active_set_method_agrees_with_a_library(case, backend):
     assert p.value(end.w) == pytest.approx(p.value(w), rel=1e-7)
     if p.q[0] > 0:
         np.testing.assert_allclose(end.w[:-1], w[:-1], atol=1e-4)
-    assert p.gap(w, alpha) <= 1e-6 * p.scale(w, p.X @ w)
+    assert p.gap(w, alpha) <= 1e-6 * p.scale(w, p.X.times(w))
 
 
 @pytest.mark.parametrize("case", CASES)

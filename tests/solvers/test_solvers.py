@@ -12,7 +12,7 @@ from sklearn.exceptions import ConvergenceWarning
 from sklearn.linear_model import LogisticRegression, Ridge
 from sklearn.svm import LinearSVC, LinearSVR
 
-from foldwise.design import Design
+from foldwise.design import make_design
 from foldwise.losses import (
     Huber,
     Logistic,
@@ -73,7 +73,7 @@ def test_contract_can_fail(solver, words):
 def solve(X, y, loss, *, C=1.0, lam=1.0, intercept=True, weight=None, strength=0.0, solver=None):
     """Coefficients, intercept and objective of one training problem, on the user's columns."""
     n, d = X.shape
-    folds, design = Folds.whole(n), Design(X, intercept)
+    folds, design = Folds.whole(n), make_design(X, intercept)
     lam = np.broadcast_to(np.asarray(lam, float), (1, d))
     tube = np.full((1, 1), float(getattr(loss, "epsilon", 0.0)))
     parameters = ParameterMap(Space.build({}, {}), {}, np.full((1, 1), np.log(C)), tube, np.log(lam))
@@ -134,7 +134,7 @@ def test_linear_svr_penalises_its_intercept(offset):
     scaling = 2.0
     solver = Newton(tol=1e-9)
     coef, bias, value = solve(X, y, loss, C=0.3, strength=1 / scaling**2, solver=solver)
-    assert bool(Design(X, True).shift.any()) is (offset > 0)
+    assert bool(make_design(X, True).shift.any()) is (offset > 0)
     wide = np.column_stack([X, np.full(len(y), scaling)])
     wide_coef, _, wide_value = solve(wide, y, loss, C=0.3, intercept=False, solver=solver)
     assert value == pytest.approx(wide_value, rel=1e-8)
@@ -289,7 +289,7 @@ def test_dense_and_csr_agree(loss):
     dense, theta = small_bilevel(loss, Squared(), sparse=True, seed=2)
     csr = dense.problems[0]
     rows = csr.design.array.toarray()[:, :-1]
-    design = Design(rows, True)
+    design = make_design(rows, True)
     assert design.is_dense
     assert not csr.design.is_dense
     penalty = Quadratic(csr.penalty.scale * csr.design.scale**2 / design.scale**2, design.n_columns)

@@ -18,7 +18,6 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import scipy.sparse as sp
 
 from foldwise.linalg import cholesky, cholesky_solve
 from foldwise.losses.base import NONE
@@ -211,8 +210,8 @@ class PieceGram:
         return tuple(weight * (a - b) for a, b in zip(after, before, strict=True))
 
     def _moments(self, rows: np.ndarray, da: np.ndarray, db0: np.ndarray, db1: np.ndarray):
-        X = self.problem.design.array[rows]
-        return (X.T * da) @ X, db0 @ X, db1 @ X
+        G, (d0, d1) = self.problem.design.sweep(da, np.stack([db0, db1]), rows)
+        return G, d0, d1
 
     def _add(
         self, m: int, q: int, rows: np.ndarray, da: np.ndarray, db0: np.ndarray, db1: np.ndarray
@@ -353,14 +352,12 @@ class _ConjugateGradients:
         self.penalty, self.tasks, self.tol, self.max_iter = problem.penalty, tasks, tol, max_iter
         # Rows with no curvature in any task drop out of every product.
         rows = np.flatnonzero(weight.any(axis=0))
-        self.block: Any = problem.design.array[rows]
+        self.block = problem.design.take(rows)
         self.weight = np.ascontiguousarray(weight[:, rows].T)
         self.diagonal = np.ascontiguousarray(diagonal.T)
         scale = self.diagonal.copy()
         if len(rows) > problem.n_columns:
-            block: Any = self.block
-            squares = block.multiply(block) if sp.issparse(block) else block**2
-            scale += squares.T @ self.weight
+            scale += self.block.column_squares(self.weight)
         elif problem.design.intercept:
             scale[-1] += self.weight.sum(axis=0)
         self.scale = np.maximum(scale, 1e-12 * scale.max(axis=0))
@@ -368,7 +365,7 @@ class _ConjugateGradients:
 
     def product(self, V: np.ndarray, live: np.ndarray) -> np.ndarray:
         """Hessian times one column per live task."""
-        out = self.block.T @ ((self.block @ V) * self.weight[:, live])
+        out = self.block.back(self.block.times(V) * self.weight[:, live])
         out += self.diagonal[:, live] * V
         if self.penalty.form is not None:
             form = self.penalty.form[self.tasks[live]].T

@@ -151,8 +151,8 @@ class LinearProblem:
             self._grams = np.zeros((len(self.folds.segments), self.n_cells, D, D))
             for b, block in enumerate(self.folds.segments):
                 for q, rows in enumerate(block):
-                    X = self.design.array[rows]
-                    self._grams[b, q] = X.T @ X if self.uniform else self.design.gram(self.weight[rows], rows)
+                    weight = None if self.uniform else self.weight[rows]
+                    self._grams[b, q] = self.design.gram(weight, rows)
         return self._grams
 
     def start(self) -> np.ndarray:
@@ -382,8 +382,7 @@ class LinearProblem:
         return out
 
     def _mean_row(self, rows: np.ndarray) -> np.ndarray:
-        part = self.design.array[rows]
-        return np.asarray(part.mean(axis=0)).ravel()
+        return self.design.dense(rows).mean(axis=0)
 
     def _kink_moves(self, point: Point, m: int, rows: np.ndarray, slope: np.ndarray) -> np.ndarray:
         """How the middle of an intercept's interval moves with the tube, in ``theta``: shape (p,)."""

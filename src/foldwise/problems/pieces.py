@@ -23,6 +23,7 @@ from typing import Any
 import numpy as np
 from scipy.linalg.lapack import dgecon, dgetrf, dgetrs
 
+from foldwise.design import Design
 from foldwise.linalg import pseudo_inverse
 
 __all__ = ["AT_LOWER", "AT_UPPER", "AT_ZERO", "ActiveSet", "KinkSystem", "Pieces"]
@@ -39,7 +40,7 @@ class Pieces:
 
     Parameters
     ----------
-    X : ndarray or csr_array, shape (n, D)
+    X : Design, n rows and D columns
         Rows with ``c = 0`` take no part.
     kinks : ndarray, shape (n, k)
         Positions of the kinks of every row, increasing.
@@ -48,7 +49,7 @@ class Pieces:
         ``o`` is ``centre`` and ``p`` is ``l1``.
     """
 
-    X: Any
+    X: Design
     kinks: np.ndarray
     left: np.ndarray
     c: np.ndarray
@@ -84,7 +85,7 @@ class Pieces:
         if not (np.isfinite(middle) and abs(middle) > FAR * float(np.std(kinks))):
             return 0.0
         free = self.q[-1] == 0 and self.l1[-1] == 0 and self.lower[-1] == -np.inf and self.upper[-1] == np.inf
-        return middle if free and bool(np.all(_last_column(self.X) == 1.0)) else 0.0
+        return middle if free and bool(np.all(self.X.times(np.eye(len(self.q))[-1]) == 1.0)) else 0.0
 
     def moved(self, level: float) -> Pieces:
         """The same problem with decisions and intercept counted from ``level``."""
@@ -100,7 +101,7 @@ class Pieces:
 
     def value(self, w: np.ndarray, Z: np.ndarray | None = None) -> float:
         """``E(w)``; bounds are not looked at."""
-        Z = self.X @ w if Z is None else Z
+        Z = self.X.times(w) if Z is None else Z
         smooth = 0.5 * float(self.q @ (w - self.centre) ** 2)
         return smooth + float(self.l1 @ np.abs(w)) + float(self.losses(Z).sum())
 
@@ -126,7 +127,7 @@ class Pieces:
         A column that has neither curvature nor bounds needs ``|x'alpha| <= l1``; what exceeds it is charged with the
         size of ``w`` there.
         """
-        Z = self.X @ w if Z is None else Z
+        Z = self.X.times(w) if Z is None else Z
         first, last = self.kinks[:, 0], self.kinks[:, -1]
         # -phi*(-alpha): the smallest of phi + alpha z is on the first kink for alpha > 0 and on the last for alpha < 0.
         rows = (
@@ -134,7 +135,7 @@ class Pieces:
             + alpha * Z
             - np.where(alpha > 0, alpha * first, np.where(alpha < 0, alpha * last, 0.0))
         )
-        v = self.X.T @ alpha
+        v = self.X.back(alpha)
         best = self.smallest(v)
         flat = (self.q == 0) & (np.isinf(self.lower) | np.isinf(self.upper))
         own = 0.5 * self.q * (w - self.centre) ** 2 + self.l1 * np.abs(w) - v * w
@@ -154,11 +155,6 @@ class Pieces:
         w = np.where(linear, np.copysign(np.inf, shrunk), w)
         out = np.clip(w, self.lower, self.upper)
         return np.where(np.isinf(out), 0.0, out)
-
-
-def _last_column(X: Any) -> np.ndarray:
-    column = X[:, [-1]]
-    return column.toarray() if hasattr(column, "toarray") else column
 
 
 @dataclass(eq=False)

@@ -166,7 +166,7 @@ class PolyhedralProblem(LinearProblem):
         lower, upper = self.bounds(m, par)
         pad = (0, self.n_columns - self.design.n_features)
         return Pieces(
-            self.design.array,
+            self.design,
             kinks,
             left,
             c,
@@ -244,7 +244,7 @@ class PolyhedralProblem(LinearProblem):
     @staticmethod
     def _multipliers(p: Pieces, w: np.ndarray, alpha: np.ndarray) -> np.ndarray:
         """``gamma``: what the other terms of the optimality condition leave at a bound, zero between the bounds."""
-        pull = p.X.T @ alpha - p.q * (w - p.centre)
+        pull = p.X.back(alpha) - p.q * (w - p.centre)
         at_zero = np.clip(pull, -p.l1, p.l1)
         pull = pull - np.where(w > 0, p.l1, np.where(w < 0, -p.l1, at_zero))
         low, high = np.minimum(pull, 0.0), np.maximum(pull, 0.0)
@@ -275,8 +275,8 @@ class PolyhedralProblem(LinearProblem):
         if p.q[-1] == 0 and abs(ends.sum()) > 1e-12 * np.abs(ends).sum():
             return out, None, w, Z  # a multiplier near its end that balances the others holds the intercept
         if np.all(p.q[:-1] > 0):  # then the weights are known to rounding from the multipliers without theirs
-            exact = np.append(p.smallest(p.X.T @ ends)[:-1], w[-1])
-            Z, w = Z + p.X @ (exact - w), exact
+            exact = np.append(p.smallest(p.X.back(ends))[:-1], w[-1])
+            Z, w = Z + p.X.times(exact - w), exact
         padded = np.column_stack([np.full(len(Z), -np.inf), p.kinks, np.full(len(Z), np.inf)])
         index = np.arange(len(Z))
         takes_part = p.c > 0
@@ -310,7 +310,7 @@ class PolyhedralProblem(LinearProblem):
                 w[-1] -= level
             unit = p.unit()
             p, w = p.scaled(unit), w / unit
-            Z = p.X @ w
+            Z = p.X.times(w)
             out[m] = p.gap(w, point.alpha[m] / unit, Z) / p.scale(w, Z)
         return out
 
@@ -419,7 +419,7 @@ class PolyhedralProblem(LinearProblem):
             scale = 1.0 + np.abs(p.kinks)
             touching = np.any(np.abs(point.Z[m][:, None] - p.kinks) <= tol * scale, axis=1)
             count += int(np.sum(touching & ~active.on & (p.c > 0)))
-            size = np.abs(p.X.T @ point.alpha[m]).max(initial=0.0) + 1e-300
+            size = np.abs(p.X.back(point.alpha[m])).max(initial=0.0) + 1e-300
             at_bound = (active.held == AT_LOWER) | (active.held == AT_UPPER)
             count += int(np.sum(at_bound & (np.abs(point.gamma[m]) <= tol * size)))
             w = point.W[m]
@@ -453,8 +453,7 @@ class _TaskSystem:
         self.share = share
         # How the kinks move with the tube: the first one down, the second one up.
         self.slope = np.where(kink == 0, -1.0, 1.0) if p.kinks.shape[1] > 1 else np.zeros(len(kink))
-        X_K = p.X[self.rows]
-        self.X_K = share @ (X_K.toarray() if hasattr(X_K, "toarray") else X_K)
+        self.X_K = share @ p.X.dense(self.rows)
         self.system = KinkSystem(self.X_K[:, self.free], p.q[self.free])
         bound = np.where(active.on, 0.0, self.alpha)
         self.bound = bound
@@ -479,7 +478,7 @@ class _TaskSystem:
         step[self.free] = u[self.free]
         tunes = problem.parameters.tunes
         if tunes["log_c"]:
-            inner = self._by_cell(self.bound * (p.X @ step))
+            inner = self._by_cell(self.bound * p.X.times(step))
             out += inner @ par.d_log_c[self.m]
         if tunes["epsilon"]:
             rows = np.zeros(len(self.alpha))
@@ -524,7 +523,7 @@ class _TaskSystem:
         out, a, shift = np.zeros((D, size)), np.zeros((D, size)), np.zeros((len(self.rows), size))
         if tunes["log_c"]:
             for q in range(problem.n_cells):
-                a += np.outer(p.X.T @ (self.bound * (cell == q)), par.d_log_c[self.m][q])
+                a += np.outer(p.X.back(self.bound * (cell == q)), par.d_log_c[self.m][q])
         if tunes["epsilon"]:
             shift += self.slope[:, None] * par.d_epsilon[self.m][cell[self.rows]]
         if tunes["log_lam"]:
@@ -550,7 +549,7 @@ class _TaskSystem:
         step = np.zeros(len(self.w))
         step[self.free] = u[self.free]
         if tunes["log_c"]:
-            inner, L = self._by_cell(self.bound * (p.X @ step)), par.d_log_c[self.m]
+            inner, L = self._by_cell(self.bound * p.X.times(step)), par.d_log_c[self.m]
             out += (L * inner[:, None]).T @ L
         ridge, near, _ = problem._penalties(self.m, par)
         for tuned, pull, curvature, L in (

@@ -67,14 +67,13 @@ def balance(problem, theta: np.ndarray) -> float | None:
     For a row alone, ``x' P^-1 x`` times the curvature of its loss says how far its residual is closed. Training
     problems are easy there, and the validation error is not far from its best. None when the data are not wide.
     """
-    if not is_wide(problem.design.array[:, : problem.design.n_features]):
+    if not is_wide(problem.design):
         return None
-    par, d = problem.parameters(theta), problem.design.n_features
+    par = problem.parameters(theta)
     penalty = par.lam[0] * problem.penalty.scale[0]
     sample = slice(None, None, max(1, problem.n_rows // 2_000))
-    array = problem.design.array[sample][:, :d]
-    squares = array.multiply(array) if not problem.design.is_dense else array * array
-    norms = problem.weight[sample] * par.c[0][problem.folds.cell[sample]] * (squares @ (1.0 / penalty))
+    squares = problem.design.row_squares(1.0 / penalty, sample)
+    norms = problem.weight[sample] * par.c[0][problem.folds.cell[sample]] * squares
     typical = float(np.mean(norms))
     return (
         BALANCE / (typical_curvature(problem.loss, float(np.std(problem.Y))) * typical)

@@ -15,10 +15,9 @@ leave ``A`` and nothing else changes, the old factor serves with a border of one
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
-import scipy.sparse as sp
 from scipy.linalg.lapack import dgetrf, dgetrs
 
 from foldwise.design import Design
@@ -44,10 +43,8 @@ class RowSpace:
         self.problem = problem
         self.kernels: list[_RowKernel] = []
         self.factors: dict[int, _RowFactor] = {}
-        array: Any = problem.design.array
-        entries = array.size if problem.design.is_dense else array.nnz
         # A factorisation costs |A|^3 / 3, conjugate gradients some hundred products with the entries of A's rows.
-        affordable = np.sqrt(ROWS_SQUARED_PER_ENTRY * entries / max(problem.n_rows, 1))
+        affordable = np.sqrt(ROWS_SQUARED_PER_ENTRY * problem.design.entries / max(problem.n_rows, 1))
         self.max_rows = min(MAX_ROWS, int(affordable))
 
     def serves(self, weight: np.ndarray) -> bool:
@@ -112,16 +109,9 @@ class _RowKernel:
             self.store = store
         self.rows = np.concatenate([self.rows, fresh])
         self.place[fresh] = np.arange(old, total)
-        strip = self._products(fresh, self.rows)
+        strip = self.design.kernel(fresh, self.rows, self.base)
         self.store[old:total, :total] = strip
         self.store[:old, old:total] = strip[:, :old].T
-
-    def _products(self, some: np.ndarray, others: np.ndarray) -> np.ndarray:
-        array, d = self.design.array, self.design.n_features
-        left, right = array[some][:, :d], array[others][:, :d]
-        if self.design.is_dense:
-            return (left / self.base) @ right.T
-        return (left @ sp.diags_array(1.0 / self.base) @ right.T).toarray()
 
     def between(self, some: np.ndarray, others: np.ndarray) -> np.ndarray:
         """The kernel of two sets of rows that are included."""
@@ -211,7 +201,7 @@ class _Inverse:
 
     def __init__(self, design: Design, system: _Bordered, penalty: np.ndarray, stiffness: float) -> None:
         self.d, self.system = design.n_features, system
-        self.X = design.array[system.now][:, : self.d]
+        self.X = design.take(system.now, features=True)
         self.D = penalty[: self.d, None]
         self.intercept = design.intercept
         if self.intercept:
@@ -221,13 +211,13 @@ class _Inverse:
     def __call__(self, rhs: np.ndarray) -> np.ndarray:
         out = np.empty_like(rhs)
         r = rhs[: self.d] / self.D
-        beta = self.system(self.X @ r)
+        beta = self.system(self.X.times(r))
         if self.intercept:
             # sum(beta) + stiffness b = rhs_b, and beta = G^-1 (a + b 1).
             b = (rhs[-1] - beta.sum(axis=0)) / self.mass
             beta = beta + self.ones * b
             out[-1] = b
-        out[: self.d] = r - (self.X.T @ beta) / self.D
+        out[: self.d] = r - self.X.back(beta) / self.D
         return out
 
 

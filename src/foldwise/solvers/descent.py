@@ -98,14 +98,13 @@ def _rounds(problem: Pieces, w: np.ndarray, active: ActiveSet | None, max_rounds
 def least_squares(p: Pieces) -> np.ndarray:
     """Weights that put the decisions near the middle of each row's kinks, with a little shrinkage."""
     rows = p.c > 0
-    X, middle = p.X[rows], p.kinks[rows].mean(axis=1)
-    n, D = X.shape
-    rhs = X.T @ middle
+    X, middle = p.X.take(np.flatnonzero(rows)), p.kinks[rows].mean(axis=1)
+    n, D = X.n_rows, X.n_columns
+    rhs = X.back(middle)
     if 2 * n + 100 < D:  # too wide for a dense system: one step of steepest descent
-        Xg = X @ rhs
+        Xg = X.times(rhs)
         return rhs * float(rhs @ rhs) / max(float(Xg @ Xg), 1e-300)
-    H = X.T @ X
-    H = H.toarray() if hasattr(H, "toarray") else H
+    H = X.gram()
     size = np.maximum(H.diagonal(), 1e-3 * max(H.diagonal().max(initial=0.0), 1e-300))
     return np.linalg.solve(H + 1e-3 * np.diag(size), rhs)
 
@@ -121,7 +120,7 @@ class _State:
         self.held[(p.l1 > 0) & (self.w == 0) & ~fixed] = AT_ZERO
         self.sign = np.where(self.w >= 0, 1.0, -1.0)
         self.takes_part = p.c > 0
-        self.Z = p.X @ self.w
+        self.Z = p.X.times(self.w)
         self.on = np.zeros(len(p.c), dtype=bool)
         self.level = p.levels(self.Z)
 
@@ -136,7 +135,7 @@ class _State:
         self.held, self.on, self.level = held, active.on & self.takes_part, active.level.copy()
         for _ in range(4):
             self._hold()
-            self.Z = p.X @ self.w
+            self.Z = p.X.times(self.w)
             self.aim()
             if not self.flat:
                 self.w = self.w + self.step
@@ -147,7 +146,7 @@ class _State:
         self._hold()
         self.w = np.clip(self.w, p.lower, p.upper)
         self.sign = np.where(self.w > 0, 1.0, np.where(self.w < 0, -1.0, self.sign))
-        self.Z = p.X @ self.w
+        self.Z = p.X.times(self.w)
         rows = np.flatnonzero(self.on)
         at = p.kinks[rows, self.level[rows]]
         self.on[rows[np.abs(self.Z[rows] - at) > 1e-9 * (1.0 + np.abs(at))]] = False
@@ -169,9 +168,8 @@ class _State:
         while True:
             self.K, free = np.flatnonzero(self.on), np.flatnonzero(self.held == 0)
             alpha = np.where(self.on, 0.0, p.left - p.c * self.level)
-            self.g = p.q * (self.w - p.centre) + p.l1 * self.sign - p.X.T @ alpha
-            X_K = p.X[self.K]
-            self.X_K = X_K.toarray() if hasattr(X_K, "toarray") else X_K
+            self.g = p.q * (self.w - p.centre) + p.l1 * self.sign - p.X.back(alpha)
+            self.X_K = p.X.dense(self.K)
             at = p.kinks[self.K, self.level[self.K]]
             system = KinkSystem(self.X_K[:, free], p.q[free])
             dw, alpha_K, rest = system.solve(-self.g[free][:, None], (at - self.Z[self.K])[:, None])
@@ -200,7 +198,7 @@ class _State:
     def arrive(self) -> None:
         """Take the last, smallest step."""
         self.w = np.clip(self.w + self.step, self.p.lower, self.p.upper)
-        self.Z = self.p.X @ self.w
+        self.Z = self.p.X.times(self.w)
 
     def release(self, careful: bool) -> bool:
         """Let go of rows and columns whose multipliers say so: the worst one, or with it those nearly as bad."""
@@ -233,7 +231,7 @@ class _State:
     def search(self) -> float:
         """Go along the step to where the derivative of the objective turns positive; returns how far."""
         p, d = self.p, self.step
-        dz = p.X @ d
+        dz = p.X.times(d)
         dz[self.on] = 0.0
         slope, bend = float(self.g @ d), float(p.q @ (d * d))
         limit = -slope / bend if bend > 0 else np.inf
@@ -304,7 +302,7 @@ class _State:
         alpha[self.K] = np.clip(self.alpha_K, low, high)
         alpha[~self.takes_part] = 0.0
         active = ActiveSet(self.on.copy(), self.level.copy(), self.held.copy())
-        Z = p.X @ self.w
+        Z = p.X.times(self.w)
         gap = p.gap(self.w, alpha, Z)
         optimal = bool(np.isfinite(gap)) and (optimal or gap <= 1e-11 * abs(p.value(self.w, Z)))
         return Ended(self.w, Z, alpha, active, optimal, rounds, gap)

@@ -32,7 +32,7 @@ def first_guess(problem, theta: np.ndarray, W: np.ndarray) -> np.ndarray:
     cold = np.flatnonzero(~W.any(axis=1))
     hinge = isinstance(problem.loss, SquaredHinge)
     known = hinge or isinstance(problem.loss, SquaredEpsilonInsensitive)
-    if problem.design.is_dense or not len(cold) or not known or problem.design.array.nnz > MAX_ENTRIES:
+    if problem.design.is_dense or not len(cold) or not known or problem.design.entries > MAX_ENTRIES:
         return W
     par, W = problem.parameters(theta), W.copy()
     factor = min(1.0, problem.balance(theta) or 1.0)
@@ -45,7 +45,7 @@ def first_guess(problem, theta: np.ndarray, W: np.ndarray) -> np.ndarray:
         if not len(rows) or np.all(y == y[0]):
             continue
         root = 1.0 / np.sqrt(penalty[m, :d])
-        X = _scaled(problem.design.array[rows][:, :d], root)
+        X = _scaled(problem.design.csr(rows)[:, :d], root)
         C = float(weight[rows].max())
         options = {
             "C": C,

@@ -264,7 +264,7 @@ class ExactQP:
         """The library's solution, finished by the active-set method where it can."""
         w, alpha, active, _ = library_solution(pieces, self.backend)
         end = descend(pieces, w, active, max_rounds=self.max_iter)
-        Z = pieces.X @ w
+        Z = pieces.X.times(w)
         gap = pieces.gap(w, alpha, Z)
         if end.optimal or end.gap < gap:
             return end
@@ -275,14 +275,14 @@ def library_solution(
     p: Pieces, backend: str = "auto", tol: float = 1e-8
 ) -> tuple[np.ndarray, np.ndarray, ActiveSet, str]:
     """Weights, dual variables, the active set that they show, and the status, from a QP library."""
-    n, D = p.X.shape
+    n, D = p.X.n_rows, p.X.n_columns
     rows = np.flatnonzero(p.c > 0)
     lower_part = rows[p.left[rows] > 0]
     upper_part = rows[p.left[rows] < p.c[rows] * p.kinks.shape[1]]
     place = np.full(n, -1)
     place[rows] = np.arange(len(rows))
     lasso = np.flatnonzero(p.l1 > 0)
-    X = sp.csr_matrix(p.X)
+    X = p.X.csr()
 
     def block(part: np.ndarray, sign: float) -> Any:
         slack = sp.csr_matrix(
@@ -316,7 +316,7 @@ def library_solution(
     level = np.where(on, np.floor(between).astype(int), nearest)
     width = 1e-6 * (1.0 + np.abs(w).max(initial=0.0))
     held = np.where(w - p.lower <= width, AT_LOWER, np.where(p.upper - w <= width, AT_UPPER, 0))
-    pull = p.X.T @ alpha - p.q * (w - p.centre)
+    pull = p.X.back(alpha) - p.q * (w - p.centre)
     loose = np.abs(pull) <= 1e-6 * (np.abs(pull).max(initial=0.0) + np.abs(p.q * w).max(initial=0.0))
     held = np.where(loose & (p.lower < p.upper), 0, held)
     held = np.where((p.l1 > 0) & (np.abs(w) <= width) & (held == 0), AT_ZERO, held)

@@ -87,9 +87,8 @@ def check_problem(problem: Any, theta: np.ndarray, *, seed: int = 0) -> None:
 
 def _rows(problem: Any) -> np.ndarray:
     """The rows of the problem as the user gave them."""
-    array = problem.design.array
-    array = array if problem.design.is_dense else array.toarray()
-    return array[:, : problem.design.n_features] * problem.design.scale + problem.design.shift
+    design = problem.design
+    return design.dense()[:, : design.n_features] * design.scale + design.shift
 
 
 def _kink_distance(problem: Any, W: np.ndarray, theta: np.ndarray) -> float:

@@ -4,15 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from typing import Any
-from unittest import mock
 
 import numpy as np
 import scipy.sparse as sp
 
-from foldwise import design as design_module
 from foldwise.bilevel import Bilevel
 from foldwise.criteria import Criterion
-from foldwise.design import Design
+from foldwise.design import make_design
 from foldwise.losses import Loss
 from foldwise.penalties import Quadratic
 from foldwise.problems.folds import Folds
@@ -121,10 +119,9 @@ def small_bilevel(
     fixed_c = np.full((n_tasks, n_cells), 0.0 if "C" in tune else np.log(0.5))
     fixed_tube = np.full((n_tasks, n_cells), 0.0 if "epsilon" in tune else getattr(loss, "epsilon", 0.0))
     parameters = ParameterMap(space, bindings, fixed_c, fixed_tube, np.zeros((n_targets, d)))
-    # 4. The training problems. Small sparse input would be stored dense if it were not for the limit.
+    # 4. The training problems.
     weight = rng.uniform(0.5, 2.0, n)[folds.order] if sample_weight else None
-    with mock.patch.object(design_module, "DENSIFY_LIMIT", 0):
-        design = Design(sp.csr_array(X) if sparse else X, intercept, folds.order)
+    design = make_design(sp.csr_array(X) if sparse else X, intercept, folds.order, densify=False)
     penalty = Quadratic(np.tile(1.0 / design.scale**2, (n_tasks, 1)), design.n_columns)
     problem = LinearProblem(design, Y[:, folds.order], folds, loss, parameters, penalty, weight, weight)
     bilevel = Bilevel([problem], criterion, space, Newton(tol=1e-12) if solver is None else solver)

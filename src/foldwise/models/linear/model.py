@@ -10,7 +10,7 @@ import numpy as np
 import scipy.sparse as sp
 
 from foldwise.bilevel import Bilevel
-from foldwise.design import Design, is_wide
+from foldwise.design import Design, is_wide, make_design
 from foldwise.losses import Loss, typical_curvature
 from foldwise.models.base import Array, DataFacts, Model, Role, Rows, Sheet
 from foldwise.models.binding import Layout, build_parameters, criterion_weights, make_cells
@@ -227,7 +227,7 @@ def assemble(
     folds = Folds.build(n, splits, cells.row) if splits else Folds.whole(n, cells.row)
     order = folds.order
     identity = bool(np.all(order[1:] > order[:-1]))
-    design = Design(X, model.fit_intercept, None if identity else order)
+    design = make_design(X, model.fit_intercept, None if identity else order)
     stored = rows if identity else rows.take(order)
     K = len(rows.Y)
     layout = Layout(K, folds.n_splits, d, cells, folds.n_cells)
@@ -257,13 +257,11 @@ def _standardisation(
     sd, mu = np.ones((T, d)), np.zeros((T, d))
     if standardize is not None:
         with_mean, with_std = standardize
-        X = design.array[:, :d]
         for t in range(T):
-            part = _training_rows(X, folds, t)
-            mean = part[0]
+            mean, variance = design.column_statistics(_training_rows(folds, t))
             if with_std:
-                spread = np.sqrt(part[1]) * design.scale
-                sd[t] = np.where(part[1] > 1e-20, spread, 1.0)
+                spread = np.sqrt(variance) * design.scale
+                sd[t] = np.where(variance > 1e-20, spread, 1.0)
             if with_mean:
                 mu[t] = design.shift + design.scale * mean
     scale = (sd / design.scale) ** 2
@@ -272,16 +270,9 @@ def _standardisation(
     return scale, np.column_stack([(mu - design.shift) / design.scale, np.ones(T)])
 
 
-def _training_rows(X: np.ndarray, folds: Folds, t: int) -> tuple[np.ndarray, np.ndarray]:
-    """Mean and variance of the training rows' stored columns."""
-    if folds.partition and isinstance(folds.validation[t], slice):
-        rows = folds.validation[t]
-        before, after = X[: rows.start], X[rows.stop :]
-        count = len(before) + len(after)
-        mean = (before.sum(axis=0) + after.sum(axis=0)) / count
-        square = np.einsum("ij,ij->j", before - mean, before - mean) + np.einsum(
-            "ij,ij->j", after - mean, after - mean
-        )
-        return mean, square / count
-    part = X[np.repeat(np.arange(len(X)), folds.count[t].astype(int))]
-    return part.mean(axis=0), part.var(axis=0)
+def _training_rows(folds: Folds, t: int) -> list[Any]:
+    """The stored rows that train a split, with their repeats."""
+    rows = folds.validation[t]
+    if folds.partition and isinstance(rows, slice):
+        return [slice(0, rows.start), slice(rows.stop, None)]
+    return [np.repeat(np.arange(len(folds.order)), folds.count[t].astype(int))]

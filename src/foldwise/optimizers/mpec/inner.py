@@ -6,6 +6,7 @@ from dataclasses import replace
 
 import numpy as np
 
+from foldwise.design import DenseDesign
 from foldwise.optimizers.mpec.description import Choice, Description, Solution, Task
 from foldwise.problems.dual import decision_limits
 from foldwise.problems.pieces import ActiveSet, Pieces
@@ -66,7 +67,7 @@ class Evaluator:
         """A linear machine, by the active-set method."""
         D, task = self.description, self.description.tasks[t]
         problem, w = pieces(D, task, choice), self._w[t]
-        first = np.zeros(problem.X.shape[1]) if w is None else w
+        first = np.zeros(problem.X.n_columns) if w is None else w
         end = ExactQP().solve_pieces(problem, first, self._active[t])
         self._active[t], self._w[t] = end.active, end.w
         weights, b = (end.w[:-1], float(end.w[-1])) if D.intercept else (end.w, 0.0)
@@ -130,7 +131,7 @@ def pieces(description: Description, task: Task, choice: Choice) -> Pieces:
     curvature, pull = D.quadratic(choice)
     pad = (0, k)
     return Pieces(
-        np.hstack([task.X, np.ones((n, k))]),
+        DenseDesign(np.hstack([task.X, np.ones((n, k))])),
         kinks,
         left,
         c,

@@ -116,8 +116,7 @@ class Penalised:
 
     def _column_unit(self, problem: LinearProblem) -> np.ndarray:
         """What a column is divided by: its root mean square, times the root of a task's share of the curvature."""
-        array: Any = problem.design.array
-        square = np.einsum("ij,ij->j", array, array) / max(problem.n_rows, 1)
+        square = problem.design.column_squares(np.ones(problem.n_rows)) / max(problem.n_rows, 1)
         square = np.where(square > 1e-12 * square.max(initial=0.0), square, 1.0)
         return np.asarray(np.sqrt(2.0 * square / self.bilevel.n_tasks))
 
@@ -267,7 +266,7 @@ class Penalised:
                     continue  # a tube of fixed width zero has no kink
                 size = par.c[m, cell] * problem.weight[j] * times[m, j] * abs(jump[m, j])
                 root = np.sqrt(size)
-                row = root * problem.design.array[j] / unit
+                row = root * problem.design.dense(slice(j, j + 1))[0] / unit
                 tube = root * (par.d_epsilon[m, cell] * self.unit if tuned else np.zeros(len(theta)))
                 used = hess[m, j] / jump[m, j] + (jump[m, j] < 0)
                 sign = np.sign(jump[m, j])
