@@ -40,6 +40,8 @@ class Kernel(BaseEstimator):
 
     widths: ClassVar[Sequence[str]] = ()
     """Names of the parameters that make the kernel narrower as they grow, such as ``gamma`` of :class:`RBF`."""
+    has_single_pairs: ClassVar[bool] = False
+    """Whether distances can be kept in single precision: :meth:`single_pairs`."""
     _arguments: ClassVar[Table] = {}
 
     def check(self) -> None:
@@ -102,6 +104,15 @@ class Kernel(BaseEstimator):
         """Whether columns of ``X`` stand for training rows."""
         return False
 
+    def single_pairs(self, X: Array) -> Any:
+        """Pairs of the rows of ``X`` with distances in single precision."""
+        raise TypeError(f"{type(self).__name__} does not define single_pairs(X)")
+
+    @property
+    def is_linear(self) -> bool:
+        """Whether decisions are linear in the features; a precomputed kernel is taken to be curved."""
+        return False
+
     def reordered(self, X: Array, order: Array) -> Array:
         """Training rows in another order."""
         return X[order]
@@ -159,6 +170,10 @@ class _Fixed:
 
 class Linear(Kernel):
     """``k(x, z) = x'z``."""
+
+    @property
+    def is_linear(self):
+        return True
 
     def pairs(self, X, U=None):
         return _Fixed(X @ (X if U is None else U).T)
@@ -393,6 +408,7 @@ class RBF(Kernel):
     """
 
     widths = ("gamma",)
+    has_single_pairs = True
     _arguments: ClassVar[Table] = {"gamma": numbers(at_least=0), "ard": FLAG}
 
     def __init__(self, gamma=1.0, ard=False):
@@ -422,7 +438,6 @@ class RBF(Kernel):
         return DistancePairs(squared_distances(X, U))
 
     def single_pairs(self, X):
-        """Pairs of the rows of ``X`` with distances in single precision; formed in blocks of rows."""
         return DistancePairs(_single(squared_distances, X))
 
     def __call__(self, X, Z):
@@ -475,6 +490,10 @@ class Polynomial(Kernel):
         self.gamma = gamma
         self.coef0 = coef0
 
+    @property
+    def is_linear(self):
+        return self.degree == 1
+
     def typical(self, X):
         return {"gamma": 1.0 / _total_variance(X), "coef0": 1.0}
 
@@ -507,6 +526,7 @@ class ExpChi2(Kernel):
     """``k(x, z) = exp(-gamma sum_d (x_d - z_d)^2 / (x_d + z_d))`` for histograms (thesis 6.1)."""
 
     widths = ("gamma",)
+    has_single_pairs = True
     _arguments: ClassVar[Table] = {"gamma": number(at_least=0)}
 
     def __init__(self, gamma=1.0):
@@ -526,7 +546,6 @@ class ExpChi2(Kernel):
         return DistancePairs(-_chi2(X, U))
 
     def single_pairs(self, X):
-        """Pairs of the rows of ``X`` with distances in single precision; formed in blocks of rows."""
         _check_histograms(X)
         return DistancePairs(_single(lambda A, B: -_chi2(A, B), X))
 

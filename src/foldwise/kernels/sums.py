@@ -189,6 +189,10 @@ class Sum(Kernel):
     def precomputed(self):
         return any(kernel.precomputed for kernel in self.kernels)
 
+    @property
+    def is_linear(self):
+        return all(kernel.is_linear for kernel in self.kernels)
+
     def reordered(self, X, order):
         out = X[order]
         for p, kernel in enumerate(self.kernels):

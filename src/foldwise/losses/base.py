@@ -56,6 +56,10 @@ class Loss:
         """Second derivative in ``z`` (zero at a kink, the choice of moore2011 5.1)."""
         raise TypeError(f"{type(self).__name__} has no second derivative; use a smooth loss, e.g. Squared()")
 
+    def smoothed(self, band: float) -> Loss | None:
+        """A smooth loss that differs only within ``band`` of the corners; None for one that has no use for it."""
+        return None
+
     def third(self, z: Array, y: Array) -> Array:
         """Third derivative in ``z`` away from kinks."""
         return np.zeros(np.broadcast(z, y).shape)

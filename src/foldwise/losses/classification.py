@@ -115,6 +115,9 @@ class Hinge(Loss):
     def corners(self, z: Array, y: Array) -> list[tuple[Array, float]]:
         return [(1.0 - y * z, 1.0)]
 
+    def smoothed(self, band: float) -> Loss:
+        return QuarticHinge(epsilon=band)
+
     def pieces(self, y: Array) -> list[tuple[Array, Array]]:
         """Slopes and intercepts ``(k, c)``: the loss is ``max_i (k_i z + c_i)``."""
         y = np.asarray(y, float)

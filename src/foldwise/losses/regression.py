@@ -148,6 +148,9 @@ class EpsilonInsensitive(Loss):
         r = z - y
         return [(r - self.epsilon, 1.0), (r + self.epsilon, 1.0)]
 
+    def smoothed(self, band: float) -> Loss:
+        return SmoothedEpsilonInsensitive(epsilon=self.epsilon, band=band)
+
     def pieces(self, y: Array) -> list[tuple[Array, Array]]:
         """Slopes and intercepts ``(k, c)``: the loss is ``max_i (k_i z + c_i)``."""
         y = np.asarray(y, float)
