@@ -23,7 +23,7 @@ from sklearn.svm import SVC, SVR
 
 from foldwise import RBF, BilevelSearchCV, KernelSVC, KernelSVR, Lin, Log, Sum
 from foldwise.estimators.adapters import describe
-from foldwise.search.prepare import LOW_RANK_ROWS, build_program
+from foldwise.models.kernel import KernelModel
 
 __all__ = ["DROP_IN", "DROP_IN_TUBE", "EXACT", "SUITES", "Settings"]
 
@@ -202,13 +202,7 @@ def optuna_on_inner(search: BilevelSearchCV, X, y, trials: int, run: int, seed: 
 
 def _program(search: BilevelSearchCV, X, y):
     """The bilevel program that ``search.fit`` would solve, with exact kernel matrices."""
-    tunable = describe(search.estimator)
-    data, rows, classes = clone(search)._data(tunable, X, y, None, None)
-    splits = search._splits(tunable, data, y, None, rows)
-    criterion, shrinkage = search._criterion(tunable), search.shrinkage
-    return build_program(
-        tunable, data, rows, classes, splits, criterion, search.space, None, shrinkage, False
-    ).bilevel
+    return clone(search).set_params(low_rank=False)._prepare(X, y).bilevel
 
 
 def _at(search: BilevelSearchCV, params: Mapping[str, Any], X, y, criterion: str) -> float | None:
@@ -301,7 +295,7 @@ def _classify(record: Record, data: Split, settings: Settings, seed: int) -> Non
     large = len(y) >= LARGE and not settings.full
     if large:
         del fast[DROP_IN]
-    elif len(y) >= LOW_RANK_ROWS:
+    elif len(y) >= KernelModel.landmark_rule.least_rows:
         fast[EXACT] = partial(ours, BilevelSearchCV(KernelSVC(), cv=cv, low_rank=False), scaled, y)
     slow = _slow(peer, "svc__", X, y, cv, "accuracy", settings, seed)
     choices = alternate(fast, slow, 5 if len(y) <= 1500 else 3, seed)

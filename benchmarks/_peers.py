@@ -22,7 +22,6 @@ from sklearn.model_selection import GridSearchCV, RandomizedSearchCV, cross_val_
 from foldwise import BilevelSearchCV
 from foldwise.bilevel import Bilevel
 from foldwise.estimators.adapters import describe
-from foldwise.search.prepare import build_program
 
 __all__ = [
     "cross_validation",
@@ -57,14 +56,7 @@ def program(search: BilevelSearchCV, X, y, sample_groups=None) -> Bilevel:
 
     It takes the search's own steps up to the optimizer, so judge and search cannot disagree.
     """
-    search = clone(search)
-    tunable = describe(search.estimator)
-    data, rows, classes = search._data(tunable, X, y, None, sample_groups)
-    splits = search._splits(tunable, data, y, None, rows)
-    criterion = search._criterion(tunable)
-    return build_program(
-        tunable, data, rows, classes, splits, criterion, search.space, None, search.shrinkage, search.low_rank
-    ).bilevel
+    return clone(search)._prepare(X, y, sample_groups=sample_groups).bilevel
 
 
 def judge(bilevel: Bilevel, params: Mapping[str, Any]) -> float | None:

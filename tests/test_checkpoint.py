@@ -25,8 +25,11 @@ from foldwise.criteria import MeanLoss
 from foldwise.datasets import load_named
 from foldwise.journal import Journal, JournalError
 from foldwise.losses import Absolute, Squared
+from foldwise.models.kernel import KernelModel
+from foldwise.models.kernel.landmarks import LandmarkRule
 from foldwise.optimizers import Minimizer, base, newton
 from foldwise.result import Status
+from foldwise.search.run import SearchRun
 from foldwise.tables import write_table
 
 
@@ -121,9 +124,8 @@ def test_a_resumed_search_gives_the_same_bits(name, tmp_path):
 
 
 def test_a_search_that_leaves_its_landmarks_is_resumed_in_either_stage(tmp_path, monkeypatch):
-    monkeypatch.setattr("foldwise.search.prepare.LOW_RANK_ROWS", 50)
-    monkeypatch.setattr("foldwise.search.prepare.LOW_RANK_TOL", 0.9)
-    monkeypatch.setattr("foldwise.search.run.LOW_RANK_BOUND", 0.0)
+    monkeypatch.setattr(KernelModel, "landmark_rule", LandmarkRule(least_rows=50, unseen=0.9))
+    monkeypatch.setattr(SearchRun, "landmark_bound", 0.0)
     X, y = cancer()
     search = BilevelSearchCV(scaled(KernelSVC(RBF())), cv=3, random_state=0, checkpoint=tmp_path / "c")
     expected = outcome(search.fit(X[:, :2], y))

@@ -28,6 +28,7 @@ LAYERS = [
         "callbacks",
         "outputs",
         "journal",
+        "prior",
     },
     {"criteria"},
     {"problems"},

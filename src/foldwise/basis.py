@@ -11,6 +11,7 @@ from functools import partial
 from typing import Any, ClassVar
 
 import numpy as np
+import scipy.sparse as sp
 from sklearn.base import BaseEstimator, TransformerMixin, clone
 
 from foldwise.arguments import Table, check_arguments, instance, sequence
@@ -161,7 +162,7 @@ def framed(X: np.ndarray, names: Any) -> Any:
 def columns(transformer: Any, X: Any) -> np.ndarray:
     """``Psi`` on these rows, as a dense array; checked to be finite."""
     found = transformer.transform(X)
-    Psi = np.asarray(found.toarray() if hasattr(found, "toarray") else found, float)
+    Psi = np.asarray(found.toarray() if sp.issparse(found) else found, float)
     Psi = Psi[:, None] if Psi.ndim == 1 else Psi
     if not np.all(np.isfinite(Psi)):
         bad = int(np.flatnonzero(~np.isfinite(Psi).all(axis=0))[0])

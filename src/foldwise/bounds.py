@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -10,16 +10,13 @@ import numpy as np
 import scipy.sparse as sp
 
 from foldwise.design import is_wide
-from foldwise.estimators.adapters import Tunable
-from foldwise.estimators.adapters.kernel import as_often, kernel_dimension, slot_sizes
-from foldwise.estimators.adapters.linear import default_dimension
-from foldwise.models.base import Rows
-from foldwise.models.kernel import KernelModel
+from foldwise.estimators.tunable import Tunable
+from foldwise.models.base import Array, DataFacts, Model, Rows, Sheet
 from foldwise.problems.parameters import BOX
 from foldwise.space import PER, Dimension, as_dimension
 from foldwise.splits import Splits
 
-__all__ = ["check_size", "check_varies", "dimensions_of", "read_space", "training_mass"]
+__all__ = ["check_size", "check_varies", "data_facts", "dimensions_of", "read_space", "training_mass"]
 
 
 def read_space(tunable: Tunable, user: Any) -> dict[str, Any]:
@@ -32,77 +29,99 @@ def read_space(tunable: Tunable, user: Any) -> dict[str, Any]:
     return spec
 
 
-def dimensions_of(model, X, rows, splits, how, spec: Mapping[str, Any]) -> tuple[dict[str, Dimension], float]:
-    """The user's dimensions, with bounds from the data where none were given, and the spread of the target."""
-    kernel = isinstance(model, KernelModel)
-    second, spread = _moments(X, rows, splits, isinstance(how, tuple) and how[1], model.fit_intercept)
-    mass = training_mass(rows, splits)
-    row_moment = second.sum() / mass if is_wide(X) else None
-    sizes = slot_sizes(model, X.shape[1]) if kernel else {}
+def dimensions_of(model: Model, facts: DataFacts, spec: Mapping[str, Any]) -> dict[str, Dimension]:
+    """The user's dimensions, with bounds from the data where none were given."""
+    sizes = model.sizes(facts.X.shape[1])
+    two_sided = "box_lower" in spec or model.values.get("box_lower") is not None
     out = {}
     for name, entry in spec.items():
-        if isinstance(entry, str) and entry not in PER:
-            raise ValueError(
-                f"the space entry for {name!r} must be a pair (lower, upper), a Log or a Lin, None, or 'feature', "
-                f"'group' or 'class' for bounds from the data; got {entry!r}"
-            )
-        if entry is not None and not isinstance(entry, str):
-            dimension = as_dimension(name, entry)
-        elif kernel:
-            often = as_often(X, rows.weight, model)
-            dimension = kernel_dimension(name, model, often, spread, rows.group is not None)
-            dimension = replace(dimension, per=dimension.per if entry is None else entry)
-        else:
-            grouped = rows.group is not None
-            dimension = default_dimension(name, model, entry, second, spread, grouped, row_moment, mass)
-        per_feature = model.roles[name].kind in (*BOX, "reference")
-        if per_feature and not isinstance(entry, Dimension) and dimension.per is None:
-            dimension = replace(dimension, per="feature")
-        if name == "class_weight" and dimension.per is None:
-            dimension = replace(dimension, per="class")
-        if sizes.get(name, 1) > 1 and dimension.per is None:
-            dimension = replace(dimension, per="feature")
-        if dimension.per not in model.roles[name].per:
-            allowed = ", ".join(repr(per) for per in model.roles[name].per)
-            width = kernel and model.is_width(name)
-            hint = "; use KernelSVC or KernelSVR with RBF(ard=True)" if width else ""
-            raise ValueError(f"{name!r} cannot be tuned per {dimension.per}; per may be {allowed}{hint}")
-        lower, kind = np.min(np.asarray(dimension.lower, float)), model.roles[name].kind
-        two_sided = "box_lower" in spec or model.values.get("box_lower") is not None
-        if kind == "reference" or (kind in BOX and (name == "box_lower" or two_sided)):
-            lower = np.inf
-        if lower < 0 or (lower == 0 and kind != "epsilon" and kind not in BOX):
-            must = "not be negative" if kind == "epsilon" or kind in BOX else "be positive"
-            raise ValueError(f"the bounds of {name!r} must {must}; got a lower bound of {lower:g}")
+        dimension = _read_dimension(name, entry, model, facts)
+        if dimension.per is None and (per := _usual_per(name, entry, model, sizes)) is not None:
+            dimension = replace(dimension, per=per)
+        _check_dimension(name, dimension, model, sizes, two_sided)
         out[name] = dimension
-    _check_sides(out, model)
-    if "reference" in out and "proximity" not in out and not model.values["proximity"]:
-        raise ValueError(
-            "reference acts through proximity, which is 0; tune it as well, or give the estimator a positive one"
-        )
+    model.check_dimensions(out)
     for pair in (("C", "lam"), ("C", "kernel__weights")):
         if all(name in out for name in pair):
             raise ValueError(
                 f"{pair[0]} and {pair[1]} scale each other, so their optimum is not unique. Tune one of them"
             )
-    return out, spread
+    return out
 
 
-def _check_sides(dimensions: Mapping[str, Dimension], model: Any) -> None:
-    """Two-sided boxes whose sides may cross are refused."""
-    if not {"box", "box_lower"} & set(dimensions) or isinstance(model, KernelModel):
-        return
-    sides = {}
-    for name, end, other in (("box_lower", "upper", -np.inf), ("box", "lower", np.inf)):
-        fixed = model.values.get(name)
-        sides[name] = (
-            getattr(dimensions[name], end) if name in dimensions else other if fixed is None else fixed
-        )
-    if np.any(np.asarray(sides["box_lower"], float) > np.asarray(sides["box"], float)):
+def _read_dimension(name: str, entry: Any, model: Model, facts: DataFacts) -> Dimension:
+    """What the user gives for one hyper-parameter, or bounds from the data."""
+    if entry is None or (isinstance(entry, str) and entry in PER):
+        return model.default_dimension(name, entry, facts)
+    if isinstance(entry, str):
         raise ValueError(
-            "box_lower may exceed box within their bounds; let the bounds of box_lower end where those of box begin, "
-            "such as Lin(-2, 0) and Lin(0, 2)"
+            f"the space entry for {name!r} must be a pair (lower, upper), a Log or a Lin, None, or 'feature', "
+            f"'group' or 'class' for bounds from the data; got {entry!r}"
         )
+    return as_dimension(name, entry)
+
+
+def _usual_per(name: str, entry: Any, model: Model, sizes: Mapping[str, int]) -> str | None:
+    """How many values a hyper-parameter has where the user does not say."""
+    if model.roles[name].kind in (*BOX, "reference") and not isinstance(entry, Dimension):
+        return "feature"
+    if name == "class_weight":
+        return "class"
+    return "feature" if sizes.get(name, 1) > 1 else None
+
+
+def _check_dimension(
+    name: str, dimension: Dimension, model: Model, sizes: Mapping[str, int], two_sided: bool
+) -> None:
+    """Refuse numbers of values, and signs of bounds, that a hyper-parameter cannot have."""
+    role = model.roles[name]
+    if dimension.per not in role.per:
+        allowed = ", ".join(repr(per) for per in role.per)
+        hint = "; use KernelSVC or KernelSVR with RBF(ard=True)" if model.is_width(name) else ""
+        raise ValueError(f"{name!r} cannot be tuned per {dimension.per}; per may be {allowed}{hint}")
+    if role.kind == "reference" or (role.kind in BOX and (name == "box_lower" or two_sided)):
+        return
+    lower, may_be_zero = np.min(np.asarray(dimension.lower, float)), role.kind in ("epsilon", *BOX)
+    if lower < 0 or (lower == 0 and not may_be_zero):
+        must = "not be negative" if may_be_zero else "be positive"
+        raise ValueError(f"the bounds of {name!r} must {must}; got a lower bound of {lower:g}")
+
+
+def data_facts(model: Model, sheets: Sequence[Sheet], rows: Rows, splits: Splits) -> DataFacts:
+    """What bounds and starting values are derived from; ``rows`` and ``splits`` are the user's."""
+    sheet, mass = sheets[0], training_mass(rows, splits)
+    y, weight = rows.Y[0], np.ones(len(rows.Y[0])) if rows.weight is None else rows.weight
+    spread = np.sqrt(np.average((y - np.average(y, weights=weight)) ** 2, weights=weight))
+    standardized = sheet.standardize is not None and sheet.standardize[1]
+    second = mass * _mean_squares(sheet, standardized, model.fit_intercept)
+    return DataFacts(
+        X=sheet.X,
+        weight=sheet.rows.weight,
+        n_rows=len(y),
+        spread=float(spread),
+        second_moment=second,
+        total=float(len(y) if rows.weight is None else rows.weight.sum()),
+        mass=mass,
+        row_moment=float(second.sum() / mass) if is_wide(sheet.X) else None,
+        grouped=rows.group is not None,
+    )
+
+
+def _mean_squares(sheet: Sheet, standardized: bool, centred: bool) -> Array:
+    """Mean squares of the columns of a sheet, as the training problems see them."""
+    X = sheet.X
+    if standardized:
+        return np.ones(X.shape[1])
+    step = max(1, X.shape[0] // 2000)
+    sample, weight = X[::step], np.ones(X.shape[0]) if sheet.rows.weight is None else sheet.rows.weight
+    share = weight[::step] / max(weight[::step].sum(), np.finfo(float).tiny)
+    if sp.issparse(X):
+        return np.asarray(sample.multiply(sample).T @ share).ravel()
+    mean = share @ sample if centred else 0.0
+    out: Array = share @ (sample - mean) ** 2
+    # What rounding leaves of a constant column is no spread.
+    out[out <= (16.0 * np.finfo(float).eps * np.abs(mean)) ** 2] = 0.0
+    return out
 
 
 def check_varies(X: Any) -> None:
@@ -131,7 +150,7 @@ LARGEST = 1e150
 """Features of this size and beyond are refused, and those that vary by less than its inverse."""
 
 
-def check_size(Y: np.ndarray) -> None:
+def check_size(Y: Array) -> None:
     """Refuse targets whose squared errors, or the squares of their gradients, cannot be held."""
     size, half = float(np.abs(Y).max()), float(np.ptp(Y / 2.0))
     if size >= WIDEST or 0.0 < half <= 0.5 / WIDEST:
@@ -150,26 +169,3 @@ def training_mass(rows: Rows, splits: Splits) -> float:
     return float(
         np.mean([len(train) if rows.weight is None else rows.weight[train].sum() for train, _ in splits])
     )
-
-
-def _moments(X, rows: Rows, splits: Splits, standardized: bool, centred: bool) -> tuple[np.ndarray, float]:
-    """Typical sum of squares of each column over a training set, and the spread of the target."""
-    n = X.shape[0]
-    step = max(1, n // 2000)
-    weight = np.ones(len(rows.Y[0])) if rows.weight is None else rows.weight
-    y = rows.Y[0]
-    spread = np.sqrt(np.average((y - np.average(y, weights=weight)) ** 2, weights=weight))
-    if len(weight) != n:  # the rows of one fold only
-        weight = np.ones(n)
-    sample = X[::step]
-    share = weight[::step] / max(weight[::step].sum(), np.finfo(float).tiny)
-    if standardized:
-        mean_square = np.ones(X.shape[1])
-    elif sp.issparse(X):
-        mean_square = np.asarray(sample.multiply(sample).T @ share).ravel()
-    else:
-        mean = share @ sample if centred else 0.0
-        mean_square = share @ (sample - mean) ** 2
-        # What rounding leaves of a constant column is no spread.
-        mean_square[mean_square <= (16.0 * np.finfo(float).eps * np.abs(mean)) ** 2] = 0.0
-    return mean_square * training_mass(rows, splits), float(spread)

@@ -14,12 +14,13 @@ from typing import Any
 import numpy as np
 import scipy.sparse as sp
 from scipy.special import expit
+from sklearn.base import is_classifier
 from sklearn.kernel_ridge import KernelRidge
 from sklearn.linear_model import LogisticRegression, Ridge
 from sklearn.svm import SVC, SVR, LinearSVC, LinearSVR
 from sklearn.utils import _safe_indexing
 
-from foldwise.estimators.adapters.balance import balances
+from foldwise.estimators.balance import balances
 from foldwise.kernels import squared_distances
 
 __all__ = ["LINEAR", "MACHINES", "shortfall"]
@@ -88,7 +89,7 @@ def _linear_shortfall(machine: Any, X: Any, y: np.ndarray, v: np.ndarray) -> str
     if len(y) * coef.size * coef.shape[1] > WORK:
         return ""
     A = X.toarray() if sp.issparse(X) else np.asarray(X, float)
-    own = machine.decision_function(X) if hasattr(machine, "classes_") else machine.predict(X)
+    own = machine.decision_function(X) if is_classifier(machine) else machine.predict(X)
     own = np.asarray(own, float).reshape(
         len(y), len(coef)
     )  # as it computes them: rows may be in single precision
@@ -96,7 +97,11 @@ def _linear_shortfall(machine: Any, X: Any, y: np.ndarray, v: np.ndarray) -> str
     off, largest, allowed = max(gaps, key=lambda gap: gap[0] - gap[2])
     if not off > allowed:
         return ""
-    finer = f", set tol={min(machine.tol, 1e-8):.0e} and a larger max_iter" if hasattr(machine, "tol") else ""
+    finer = (
+        f", set tol={min(machine.tol, 1e-8):.0e} and a larger max_iter"
+        if "tol" in machine.get_params()
+        else ""
+    )
     if machine.coef_.dtype == np.float32:
         finer += ", give rows in double precision (X.astype(float)), or take the mean off the target"
     return (
@@ -110,7 +115,7 @@ def _gaps(
     machine: Any, A: np.ndarray, y: np.ndarray, v: np.ndarray, k: int, z: np.ndarray
 ) -> tuple[float, float, float]:
     """How far decisions ``z`` of linear machine ``k`` are from the solved problem's, the largest, what is allowed."""
-    classes = hasattr(machine, "classes_")
+    classes = is_classifier(machine)
     if classes:
         target = np.where(y == machine.classes_[k if len(machine.classes_) > 2 else 1], 1.0, -1.0)
         v = v * _class_factors(machine, y, v, k)
@@ -236,7 +241,8 @@ def _margins(machine: SVC, X: Any, y: np.ndarray, v: np.ndarray, rows: np.ndarra
 
 def _support(machine: Any, v: np.ndarray) -> np.ndarray:
     """Numbers of the support vectors; LIBSVM leaves rows of weight zero out and then numbers the others."""
-    return np.flatnonzero(v > 0)[machine.support_] if np.any(v == 0) else machine.support_
+    own = np.asarray(machine.support_)
+    return np.flatnonzero(v > 0)[own] if np.any(v == 0) else own
 
 
 def _violation(gap: np.ndarray, alpha: np.ndarray, cost: np.ndarray) -> float:

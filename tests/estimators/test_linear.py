@@ -27,7 +27,7 @@ from foldwise import (
     Squared,
     SquaredEpsilonInsensitive,
 )
-from foldwise.estimators.adapters.balance import balances
+from foldwise.estimators.balance import balances
 from foldwise.losses import Absolute, get_loss
 
 

@@ -11,11 +11,11 @@ import pytest
 from scipy.optimize import minimize as scipy_minimize
 
 from foldwise.losses import Logistic, Misclassification, Squared, SquaredEpsilonInsensitive, SquaredHinge
+from foldwise.models.linear.starts import default_starts
 from foldwise.optimizers import METHODS, Bfgs, Grid, LBfgsB, Random, Rprop, TrustRegionNewton
 from foldwise.optimizers.base import Minimizer, Trace, run
 from foldwise.optimizers.quadratic import box_qp
 from foldwise.optimizers.rescue import Rescued
-from foldwise.optimizers.starts import default_starts
 from foldwise.result import MESSAGES, Status, merge
 from foldwise.space import Lin, Log
 from foldwise.testing import check_optimizer, relative_error, small_bilevel

@@ -10,7 +10,8 @@ from foldwise.bilevel import Bilevel
 from foldwise.kernels import RBF, Polynomial, Sum
 from foldwise.losses import Absolute, EpsilonInsensitive, Hinge, Squared
 from foldwise.models.base import Role, Rows, make_space
-from foldwise.models.kernel import SemiparametricModel, assemble_kernel
+from foldwise.models.kernel import assemble_kernel
+from foldwise.models.semiparametric import SemiparametricModel
 from foldwise.problems.dual import decision_limits, interval_ends
 from foldwise.problems.semiparametric import BorderedSystem, centre, spans
 from foldwise.solvers.active_set import finish

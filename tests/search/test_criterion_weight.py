@@ -16,7 +16,7 @@ from sklearn.svm import LinearSVC as SkLinearSVC
 from sklearn.utils.class_weight import compute_sample_weight
 
 from foldwise import BilevelSearchCV, KernelSVC, LinearSVC, LinearSVR, Log
-from foldwise.estimators.adapters.balance import balances
+from foldwise.estimators.balance import balances
 
 ONE = {"C": Log(0.5, 2.0)}
 
@@ -136,7 +136,7 @@ def test_tuned_class_weights_do_not_weigh_the_criterion(machine):
 def test_its_gradient_against_differences(machine):
     from foldwise.estimators.adapters import describe
     from foldwise.models.base import Rows
-    from foldwise.search.prepare import build_program
+    from foldwise.search.prepare import Data, prepare
 
     X, y, weight = rows()
     classes, codes = np.unique(y, return_inverse=True)
@@ -146,8 +146,8 @@ def test_its_gradient_against_differences(machine):
     splits = list(StratifiedKFold(3).split(X, y))
     for spec in ("auto", {0: 4.0}):
         criterion = tunable.criterion()
-        parts = (tunable, X, data, classes, splits, criterion, None, None, None, False, spec)
-        bilevel = build_program(*parts).bilevel
+        given = Data(X, data, classes, splits)
+        bilevel = prepare(tunable, given, criterion, low_rank=False, criterion_weight=spec).bilevel
         theta = 0.5 * (bilevel.space.lower + bilevel.space.upper) + 0.1
         found = bilevel.differentiate(bilevel.evaluate(theta)).gradient
         for i in range(len(theta)):

@@ -20,10 +20,10 @@ from sklearn.svm import SVC, SVR
 from sklearn.svm import LinearSVR as SkLinearSVR
 
 from foldwise import BilevelSearchCV, SemiparametricSVR
-from foldwise.estimators.adapters import describe, kernel, linear
+from foldwise.estimators.adapters import ADAPTERS, OURS, describe
 from foldwise.testing.refits import criterion_values
 
-MACHINES = [*linear.BUILDERS, *kernel.BUILDERS]
+MACHINES = [*OURS, *ADAPTERS]
 EXACT = (SVC, SVR, SemiparametricSVR)
 """Trained with the hinge or the tube itself."""
 ACCURATE = {"tol": 1e-8}

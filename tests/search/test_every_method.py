@@ -23,7 +23,7 @@ from foldwise import (
     Log,
     SemiparametricSVR,
 )
-from foldwise.estimators.adapters import describe, kernel, linear
+from foldwise.estimators.adapters import ADAPTERS, OURS, describe
 from foldwise.losses import CRITERIA, LOSSES, get_loss
 from foldwise.optimizers import METHODS
 from foldwise.result import Status
@@ -48,7 +48,7 @@ def models():
             if get_loss(name).task == kind._task:
                 out[f"{kind.__name__}-{name}"] = kind(loss=name)
     out["SemiparametricSVR"] = SemiparametricSVR([0])
-    for kind in {**linear.BUILDERS, **kernel.BUILDERS}:
+    for kind in (*OURS, *ADAPTERS):
         if kind.__module__.startswith("sklearn"):
             loss = {"loss": "squared_epsilon_insensitive"} if kind.__name__ == "LinearSVR" else {}
             out[f"sklearn-{kind.__name__}"] = kind(**loss)
@@ -200,5 +200,5 @@ def test_every_method_with_a_width_per_feature(method):
 
 def test_machines_of_the_registry_are_all_tried():
     tried = {type(estimator) for estimator in MODELS.values()}
-    assert tried >= {*linear.BUILDERS, *kernel.BUILDERS}
+    assert tried >= {*OURS, *ADAPTERS}
     assert {Ridge, LogisticRegression} <= tried

@@ -14,7 +14,7 @@ from sklearn.svm import SVC, SVR
 from foldwise import RBF, BilevelSearchCV, Huber, KernelSVC, KernelSVR, Lin, LinearSVC, LinearSVR, Log
 from foldwise.estimators.adapters import describe
 from foldwise.models.base import Rows
-from foldwise.search.prepare import build_program
+from foldwise.search.prepare import Data, prepare
 from foldwise.solvers.libsvm import LibSvm
 
 
@@ -28,7 +28,7 @@ def program(machine, space, X, y, splits, weight=None):
     else:
         rows = Rows(y[None], weight)
     criterion = tunable.criterion()
-    return build_program(tunable, X, rows, classes, splits, criterion, space, None, None, False).bilevel
+    return prepare(tunable, Data(X, rows, classes, splits), criterion, space, low_rank=False).bilevel
 
 
 def by_hand(machine, criterion, X, y, splits, weight, counts):

@@ -36,7 +36,7 @@ from foldwise import (
     Sum,
 )
 from foldwise.estimators.adapters import describe
-from foldwise.estimators.adapters.balance import balances
+from foldwise.estimators.balance import balances
 from foldwise.testing import check_hypergradient
 
 
@@ -72,7 +72,7 @@ def explicit(search, X, y, weight=None, columns=False, exact=True):
     classes = np.unique(y) if is_classifier(search.estimator) else None
     out = []
     for train, test in check_cv(search.cv, y, classifier=classes is not None).split(X, y):
-        model = tunable.configure(clone(search.estimator), search._selected, classes)
+        model = clone(search.estimator).set_params(**search.best_params_)
         steps, last = (model[:-1], model[-1]) if isinstance(model, Pipeline) else (None, model)
         head, tail = (X.iloc[train], X.iloc[test]) if hasattr(X, "iloc") else (X[train], X[test])
         if columns:
@@ -431,7 +431,7 @@ def test_gradients_at_the_programs_of_a_search():
     """The program that a search builds, with a pipeline's own columns in every fold."""
     from foldwise.estimators.encoding import encode_classes
     from foldwise.models.base import Rows
-    from foldwise.search.prepare import build_program
+    from foldwise.search.prepare import Data, prepare
 
     X, y = classification()
     for estimator in (KernelSVC(RBF(ard=True)), SVC(), KernelSVC(SUM)):
@@ -439,10 +439,10 @@ def test_gradients_at_the_programs_of_a_search():
         splits = list(check_cv(3, y, classifier=True).split(X, y))
         for model in (estimator, make_pipeline(PCA(4), StandardScaler(), estimator)):
             rows = Rows(Y, None, None, (), codes, classes.tolist())
-            program = build_program(describe(model), X, rows, classes, splits, Logistic(2.0), None, None, 0.7)
-            bilevel = program.bilevel
-            theta = program.candidates(program.bilevel.space, 1)[0] + 0.05
-            check_hypergradient(bilevel, theta, rtol=1e-5)
+            data = Data(X, rows, classes, splits)
+            program = prepare(describe(model), data, Logistic(2.0), shrinkage=0.7)
+            theta = program.model.starting_points(program.bilevel, program.starting_values, 1)[0]
+            check_hypergradient(program.bilevel, theta + 0.05, rtol=1e-5)
 
 
 # The final fit.

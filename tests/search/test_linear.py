@@ -34,7 +34,7 @@ from sklearn.utils.estimator_checks import parametrize_with_checks
 
 from foldwise import BilevelSearchCV, KernelSVC, Lin, LinearSVC, LinearSVR, Log, Logistic, Squared
 from foldwise.criteria import get_criterion
-from foldwise.estimators.adapters.balance import balances
+from foldwise.estimators.balance import balances
 from foldwise.optimizers import METHODS
 
 

@@ -18,7 +18,7 @@ from sklearn.preprocessing import FunctionTransformer, MaxAbsScaler, MinMaxScale
 from sklearn.svm import SVC, SVR, LinearSVC, LinearSVR
 
 from foldwise import RBF, BilevelSearchCV, KernelSVC
-from foldwise.estimators.adapters.kernel import scale_width
+from foldwise.estimators.adapters import scale_width
 
 N = 45
 CV = KFold(3)

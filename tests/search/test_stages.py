@@ -12,7 +12,7 @@ from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 from sklearn.svm import SVC, SVR
 
-import foldwise.search.plan as stages
+import foldwise.search.stages as stages
 from foldwise import (
     RBF,
     BilevelSearchCV,
@@ -28,7 +28,7 @@ from foldwise.deadline import look_at_clock
 from foldwise.models.base import Rows
 from foldwise.optimizers import LBfgsB, Rescued, TrustRegionNewton
 from foldwise.result import Status
-from foldwise.search.plan import choose_sample
+from foldwise.search.plan import SampleRule
 from foldwise.solvers.libsvm import LibSvm
 from foldwise.solvers.representer import RepresenterNewton
 
@@ -50,7 +50,7 @@ def test_a_sample_keeps_folds_and_shares_of_the_classes():
     label = (np.arange(n) % 10 == 0).astype(int)
     rows = Rows(np.where(label, 1.0, -1.0)[None], label=label, class_labels=[0, 1])
     splits = list(StratifiedKFold(5).split(np.zeros((n, 1)), label))
-    chosen, few = choose_sample(rows, splits, n)
+    chosen, few = SampleRule().choose(rows, splits)
     assert len(chosen) == 400
     assert len(np.unique(chosen)) == 400
     assert len(few) == 2
@@ -60,7 +60,7 @@ def test_a_sample_keeps_folds_and_shares_of_the_classes():
         assert set(chosen[validation]) <= set(all_validation)
         assert len(train) == pytest.approx(320, abs=3)
         assert label[chosen[validation]].sum() == pytest.approx(8, abs=2)
-    again, _ = choose_sample(rows, splits, n)
+    again, _ = SampleRule().choose(rows, splits)
     np.testing.assert_array_equal(chosen, again)
 
 
@@ -68,13 +68,13 @@ def test_what_is_not_sampled():
     n = 1000
     splits = list(KFold(5).split(np.zeros((n, 1))))
     Y = np.zeros((1, n))
-    assert choose_sample(Rows(Y), splits, n) is not None
-    assert choose_sample(Rows(Y[:, :300]), list(KFold(5).split(np.zeros((300, 1)))), 300) is None
-    assert choose_sample(Rows(Y, weight=np.ones(n)), splits, n) is None
-    assert choose_sample(Rows(Y, group=np.zeros(n, int), group_labels=["a"]), splits, n) is None
+    assert SampleRule().choose(Rows(Y), splits) is not None
+    assert SampleRule().choose(Rows(Y[:, :300]), list(KFold(5).split(np.zeros((300, 1))))) is None
+    assert SampleRule().choose(Rows(Y, weight=np.ones(n)), splits) is None
+    assert SampleRule().choose(Rows(Y, group=np.zeros(n, int), group_labels=["a"]), splits) is None
     rare = np.zeros(n, int)
     rare[:3] = 1
-    assert choose_sample(Rows(Y, label=rare, class_labels=[0, 1]), splits, n) is None
+    assert SampleRule().choose(Rows(Y, label=rare, class_labels=[0, 1]), splits) is None
 
 
 @pytest.mark.parametrize("pipeline", [False, True])
@@ -219,10 +219,9 @@ def test_the_final_fit_starts_from_the_folds():
     cold = KernelSVC(warm.kernel, C=warm.C).fit(X, y)
     assert warm.n_iter_ < cold.n_iter_
     np.testing.assert_allclose(warm.decision_function(X), cold.decision_function(X), atol=1e-6)
-    assert not hasattr(warm, "_known")
-    again = KernelSVC(warm.kernel, C=warm.C)
-    again.start_from(np.zeros((1, 7)), np.zeros(1))  # of other rows: not used
-    np.testing.assert_allclose(again.fit(X, y).decision_function(X), cold.decision_function(X), atol=1e-8)
+    of_others = np.zeros((1, 7)), np.zeros(1)  # of other rows: not used
+    again = KernelSVC(warm.kernel, C=warm.C).fit(X, y, start=of_others)
+    np.testing.assert_allclose(again.decision_function(X), cold.decision_function(X), atol=1e-8)
 
 
 # What a search publishes.

@@ -91,7 +91,7 @@ def test_referee_wants_a_word_where_the_plain_machine_is_another(monkeypatch):
     verdict = judge(FAR)
     assert verdict.outcome == "checked", verdict
     assert verdict.left["objective"] == "the plain estimator loses digits"
-    monkeypatch.setattr("foldwise.search.cv.shortfall", lambda *given: "")
+    monkeypatch.setattr("foldwise.search.refit.shortfall", lambda *given: "")
     assert judge(FAR).kind == "deployed otherwise and silent"
 
 

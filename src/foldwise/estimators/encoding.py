@@ -20,6 +20,9 @@ except ImportError:
     class CallbackSupportMixin:  # type: ignore[no-redef,unused-ignore]
         """Nothing to support before scikit-learn 1.9."""
 
+        def _init_callback_context(self, **options: Any) -> None:
+            return None
+
     def with_callbacks(method):  # type: ignore[no-redef,unused-ignore]
         """The method itself: scikit-learn before 1.9 has no callbacks."""
         return method
@@ -52,8 +55,7 @@ def all_or_nothing(estimator: Any) -> Iterator[None]:
 
 def fitted_rows(estimator: Any, X, y, sample_weight, sample_groups) -> Rows:
     """The rows that an estimator is fitted to; sets its ``group_labels_`` and, of a classifier, ``classes_``."""
-    if hasattr(estimator, "_init_callback_context"):
-        estimator._init_callback_context()
+    estimator._init_callback_context()
     weight = None
     if sample_weight is not None:
         weight = check_weight(sample_weight, X)

@@ -21,6 +21,7 @@ from foldwise.arguments import (
     numbers,
     one_of,
 )
+from foldwise.criteria import own_criterion
 from foldwise.estimators.encoding import (
     CallbackSupportMixin,
     all_or_nothing,
@@ -29,16 +30,15 @@ from foldwise.estimators.encoding import (
     fitted_rows,
     with_callbacks,
 )
+from foldwise.estimators.tunable import Tunable
 from foldwise.kernels import RBF, Kernel, Linear, Polynomial, Precomputed
 from foldwise.losses import Loss, get_loss
 from foldwise.models.base import Role, Rows
 from foldwise.models.kernel import KernelModel, assemble_kernel, dense_rows
 from foldwise.problems.gram import choose_landmarks
-from foldwise.solvers.libsvm import LibSvm
-from foldwise.solvers.representer import RepresenterNewton
 from foldwise.space import Space
 
-__all__ = ["KERNEL", "KernelByName", "KernelSVC", "KernelSVR", "as_kernel", "kernel_roles", "kernel_solver"]
+__all__ = ["KERNEL", "KernelByName", "KernelSVC", "KernelSVR", "as_kernel", "kernel_roles", "kernel_tunable"]
 
 KERNELS: dict[str, type[Kernel]] = {
     "rbf": RBF,
@@ -72,9 +72,16 @@ def kernel_roles(kernel: Kernel, d: int) -> dict[str, Role]:
     return out
 
 
-def kernel_solver(loss: Loss, tol: float, max_iter: int) -> Any:
-    """The solver of this loss: Newton for smooth ones, LIBSVM for the hinge and the tube."""
-    return LibSvm() if loss.polyhedral else RepresenterNewton(tol=tol, max_iter=max_iter)
+def kernel_tunable(machine: Any, task: str) -> Tunable:
+    """One of our kernel machines as a search sees it; ``C`` is not tuned beside the weights of a sum."""
+    kernel, loss = as_kernel(machine.kernel), machine._loss()
+    own = tuple(f"kernel__{name}" for name in kernel.names())
+    names = ("C", *(("epsilon",) if "epsilon" in loss.tunable else ()), *own)
+    default = names if "kernel__weights" not in own else tuple(n for n in names if n != "C")
+    if task == "classification":
+        names = (*names, "class_weight")
+    criterion = own_criterion(loss, curved=not kernel.is_linear)
+    return Tunable(machine, task, machine._model, names, default, kernel=kernel, own_criterion=criterion)
 
 
 LANDMARK_ROWS = 1_500
@@ -126,6 +133,10 @@ class _Kernel(CallbackSupportMixin, KernelByName):
             )
         return loss
 
+    def _tunable(self) -> Tunable:
+        """The estimator as a search sees it."""
+        return kernel_tunable(self, self._task)
+
     def _kernel(self, names: Any = None) -> Kernel:
         return as_kernel(self.kernel).resolved(names)
 
@@ -146,17 +157,10 @@ class _Kernel(CallbackSupportMixin, KernelByName):
             adjustable=("memory_limit", "precision"),
         )
 
-    def start_from(self, decisions: np.ndarray, intercept: np.ndarray) -> None:
-        """Let the next ``fit`` start from decisions (problems, rows) and intercepts (problems,) near its solution.
-
-        They save time and do not change what is found; without effect on the exact machines.
-        """
-        self._known = decisions, intercept
-
-    def _solve(self, model: KernelModel, X: np.ndarray, rows: Rows) -> None:
+    def _solve(self, model: KernelModel, X: np.ndarray, rows: Rows, known: Any) -> None:
         problem = assemble_kernel(model, X, rows, [], Space(()))
-        solver = kernel_solver(model.loss, self.tol, self.max_iter)
-        start, known = problem.start(), self.__dict__.pop("_known", None)
+        solver = model.solver(problem, self.tol, self.max_iter)
+        start = problem.start()
         if known is not None and known[0].shape == problem.Y.shape:
             start = np.column_stack([known[0][:, problem.folds.order], known[1]])
         elif len(X) >= LANDMARK_ROWS and not (model.loss.polyhedral or model.kernel.precomputed):
@@ -289,8 +293,12 @@ class KernelSVR(RegressorMixin, _Kernel):
         return self._kernel_model(d, roles, values)
 
     @with_callbacks
-    def fit(self, X, y, sample_weight=None, sample_groups=None):
-        """Train on ``X`` (n, d), dense or sparse (made dense), and targets ``y`` (n,)."""
+    def fit(self, X, y, sample_weight=None, sample_groups=None, start=None):
+        """Train on ``X`` (n, d), dense or sparse (made dense), and targets ``y`` (n,).
+
+        ``start``, decisions (1, n) and intercepts (1,) near the solution, saves time and does not change what is found;
+        the exact loss has no use for it.
+        """
         with all_or_nothing(self):
             check_arguments(self)
             y = check_target(y, self._task)
@@ -298,7 +306,7 @@ class KernelSVR(RegressorMixin, _Kernel):
             X = dense_rows(X, self.memory_limit)
             rows = fitted_rows(self, X, y, sample_weight, sample_groups)
             self._variance = X.var(axis=0)
-            self._solve(self._model(None, X.shape[1]), X, rows)
+            self._solve(self._model(None, X.shape[1]), X, rows, start)
         return self
 
     def predict(self, X):
@@ -377,8 +385,12 @@ class KernelSVC(ClassifierMixin, _Kernel):
         return self._kernel_model(d, roles, {"C": self.C}, weights)
 
     @with_callbacks
-    def fit(self, X, y, sample_weight=None, sample_groups=None):
-        """Train on ``X`` (n, d), dense or sparse (made dense), and class labels ``y`` (n,)."""
+    def fit(self, X, y, sample_weight=None, sample_groups=None, start=None):
+        """Train on ``X`` (n, d), dense or sparse (made dense), and class labels ``y`` (n,).
+
+        ``start``, decisions (problems, n) and intercepts (problems,) near the solution, saves time and does not change
+        what is found; the hinge itself has no use for it.
+        """
         with all_or_nothing(self):
             check_arguments(self)
             y = check_target(y, self._task)
@@ -386,7 +398,7 @@ class KernelSVC(ClassifierMixin, _Kernel):
             X = dense_rows(X, self.memory_limit)
             rows = fitted_rows(self, X, y, sample_weight, sample_groups)
             self._variance = X.var(axis=0)
-            self._solve(self._model(self.classes_, X.shape[1]), X, rows)
+            self._solve(self._model(self.classes_, X.shape[1]), X, rows, start)
         return self
 
     def decision_function(self, X):

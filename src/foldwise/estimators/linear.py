@@ -23,6 +23,7 @@ from foldwise.arguments import (
     numbers,
     one_of,
 )
+from foldwise.criteria import own_criterion
 from foldwise.design import column_spread
 from foldwise.estimators.encoding import (
     CallbackSupportMixin,
@@ -32,32 +33,15 @@ from foldwise.estimators.encoding import (
     fitted_rows,
     with_callbacks,
 )
+from foldwise.estimators.tunable import Tunable
 from foldwise.losses import Loss, get_loss
 from foldwise.models.base import Role, Rows
-from foldwise.models.linear import LinearModel, assemble
-from foldwise.problems.boxed import BoxedProblem
-from foldwise.problems.polyhedral import PolyhedralProblem
-from foldwise.solvers.fista import Fista
-from foldwise.solvers.newton import Newton
-from foldwise.solvers.projected import ProjectedNewton
-from foldwise.solvers.qp import ExactQP
+from foldwise.models.linear import EXACT_SOLVERS, SMOOTH_SOLVERS, LinearModel, assemble
 from foldwise.space import Space
 
-__all__ = ["LinearSVC", "LinearSVR", "linear_solver"]
+__all__ = ["LinearSVC", "LinearSVR"]
 
-SOLVERS = {"newton": Newton, "fista": Fista}
-EXACT = {"active_set": "auto", "piqp": "piqp", "clarabel": "clarabel"}
-"""Solvers of polyhedral losses, and the library each uses first."""
 PENALTIES = ("l2", "l1", "elasticnet")
-
-
-def linear_solver(problem: Any, tol: float, max_iter: int = 100, name: str = "auto") -> Any:
-    """What solves a linear training problem: by its kind, or the solver of this name."""
-    if isinstance(problem, PolyhedralProblem):
-        return ExactQP(backend=EXACT.get(name, "auto"))
-    if isinstance(problem, BoxedProblem):
-        return ProjectedNewton(tol=tol, max_iter=max_iter)
-    return SOLVERS["newton" if name == "auto" else name](tol=tol, max_iter=max_iter)
 
 
 class _Linear(CallbackSupportMixin, BaseEstimator):
@@ -77,7 +61,7 @@ class _Linear(CallbackSupportMixin, BaseEstimator):
         "fit_intercept": FLAG,
         "tol": number(at_least=0),
         "max_iter": integer(),
-        "solver": one_of("auto", *SOLVERS, *EXACT),
+        "solver": one_of("auto", *SMOOTH_SOLVERS, *EXACT_SOLVERS),
     }
 
     def _loss(self) -> Loss:
@@ -91,17 +75,17 @@ class _Linear(CallbackSupportMixin, BaseEstimator):
 
     def _check_solver(self) -> None:
         exact = self._loss().polyhedral
-        if exact and self.solver in SOLVERS:
+        if exact and self.solver in SMOOTH_SOLVERS:
             raise ValueError(
                 f"solver {self.solver!r} needs a loss with a second derivative; got {self.loss!r}. Use "
                 "solver='auto', or the squared form of the loss"
             )
-        if not exact and self.solver in EXACT:
+        if not exact and self.solver in EXACT_SOLVERS:
             raise ValueError(
                 f"solver {self.solver!r} is for 'hinge' and 'epsilon_insensitive'; got {self.loss!r}. Use solver='auto'"
             )
         bounded = any(value is not None for value in (self.box, self.box_lower, self.reference))
-        if bounded and self.solver in SOLVERS:
+        if bounded and self.solver in SMOOTH_SOLVERS:
             raise ValueError(
                 f"solver {self.solver!r} has no bounds and no reference weights; use solver='auto'"
             )
@@ -137,7 +121,7 @@ class _Linear(CallbackSupportMixin, BaseEstimator):
         self._check_solver()
         problem = assemble(model, X, rows, [], Space(()))
         self._spread = column_spread(X)
-        solver = linear_solver(problem, self.tol, self.max_iter, self.solver)
+        solver = model.solver(problem, self.tol, self.max_iter, self.solver)
         self._adopt(problem, solver.solve(problem, np.zeros(0), problem.start()))
 
     def _adopt(self, problem, point) -> None:
@@ -264,7 +248,13 @@ class LinearSVR(RegressorMixin, _Linear):
         self.max_iter = max_iter
         self.solver = solver
 
-    def _model(self) -> LinearModel:
+    def _tunable(self) -> Tunable:
+        """The estimator as a search sees it."""
+        names = tuple(self._model(None, 0).roles)
+        default = tuple(name for name in ("C", "epsilon") if name in names)
+        return Tunable(self, self._task, self._model, names, default)
+
+    def _model(self, classes: None, d: int) -> LinearModel:
         loss = self._loss()
         more, limits, form = self._options()
         roles = {
@@ -288,7 +278,9 @@ class LinearSVR(RegressorMixin, _Linear):
             check_arguments(self)
             y = check_target(y, self._task)
             X, y = validate_data(self, X, y, accept_sparse="csr", dtype=float, y_numeric=True)
-            self._solve(self._model(), X, fitted_rows(self, X, y, sample_weight, sample_groups))
+            self._solve(
+                self._model(None, X.shape[1]), X, fitted_rows(self, X, y, sample_weight, sample_groups)
+            )
         return self
 
     def _set_solution(self, coef: np.ndarray, intercept: np.ndarray) -> None:
@@ -394,7 +386,13 @@ class LinearSVC(LinearClassifierMixin, ClassifierMixin, _Linear):
         self.max_iter = max_iter
         self.solver = solver
 
-    def _model(self, classes: np.ndarray) -> LinearModel:
+    def _tunable(self) -> Tunable:
+        """The estimator as a search sees it."""
+        names = ("C", "lam", "class_weight", *self._options()[0])
+        criterion = own_criterion(self._loss())
+        return Tunable(self, self._task, self._model, names, ("C",), own_criterion=criterion)
+
+    def _model(self, classes: np.ndarray, d: int) -> LinearModel:
         more, limits, form = self._options()
         roles = {
             "C": Role("log_c", per=(None, "group", "class")),
@@ -414,7 +412,7 @@ class LinearSVC(LinearClassifierMixin, ClassifierMixin, _Linear):
             y = check_target(y, self._task)
             X, y = validate_data(self, X, y, accept_sparse="csr", dtype=float)
             rows = fitted_rows(self, X, y, sample_weight, sample_groups)
-            self._solve(self._model(self.classes_), X, rows)
+            self._solve(self._model(self.classes_, X.shape[1]), X, rows)
         return self
 
     def _set_solution(self, coef: np.ndarray, intercept: np.ndarray) -> None:

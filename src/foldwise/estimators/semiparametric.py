@@ -21,11 +21,13 @@ from foldwise.estimators.encoding import (
     check_weight,
     with_callbacks,
 )
-from foldwise.estimators.kernel import KERNEL, KernelByName, as_kernel, kernel_roles
+from foldwise.estimators.kernel import KERNEL, KernelByName, as_kernel, kernel_roles, kernel_tunable
+from foldwise.estimators.tunable import Tunable
 from foldwise.kernels import Kernel, Precomputed
 from foldwise.losses import EpsilonInsensitive
 from foldwise.models.base import Role
-from foldwise.models.kernel import SemiparametricModel, dense_rows
+from foldwise.models.kernel import dense_rows
+from foldwise.models.semiparametric import SemiparametricModel
 from foldwise.result import Status
 from foldwise.solvers.bordered import finish_with_columns, nearby
 from foldwise.solvers.semiparametric import SOLVERS, columns_of, solve
@@ -201,6 +203,10 @@ class SemiparametricSVR(CallbackSupportMixin, RegressorMixin, KernelByName):
             basis=self.basis,
         )
 
+    def _tunable(self) -> Tunable:
+        """The estimator as a search sees it."""
+        return kernel_tunable(self, "regression")
+
     def _loss(self) -> EpsilonInsensitive:
         return EpsilonInsensitive()
 
@@ -212,8 +218,7 @@ class SemiparametricSVR(CallbackSupportMixin, RegressorMixin, KernelByName):
             y = check_target(y, "regression")
             X, y = validate_data(self, X, y, accept_sparse="csr", dtype=float, y_numeric=True)
             X = dense_rows(X, self.memory_limit)
-            if hasattr(self, "_init_callback_context"):
-                self._init_callback_context()
+            self._init_callback_context()
             y = y.astype(float)
             weight = np.ones(len(y))
             if sample_weight is not None:

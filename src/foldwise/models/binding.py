@@ -8,25 +8,70 @@ from typing import Any
 
 import numpy as np
 
-from foldwise.models.base import Rows
+from foldwise.models.base import Array, Model, Role, Rows
 from foldwise.problems.folds import Folds
 from foldwise.problems.parameters import BOX, Binding, ParameterMap
 from foldwise.space import Dimension, Space
 
-__all__ = ["build_parameters", "criterion_weights", "make_cells", "weights_by_label"]
+__all__ = ["Cells", "Layout", "build_parameters", "criterion_weights", "make_cells", "weights_by_label"]
 
 
 @dataclass(frozen=True, eq=False)
-class _Cells:
-    """Cells of rows that share their hyper-parameters: (group, class) pairs, as far as they matter."""
+class Cells:
+    """Cells of rows that share their hyper-parameters: (group, class) pairs, as far as they matter.
 
-    row: np.ndarray
-    group: np.ndarray
-    label: np.ndarray
-    count: int = field(default=1)
+    Attributes
+    ----------
+    row : cell of every row
+    group, label : group and class of every cell
+    """
+
+    row: Array
+    group: Array
+    label: Array
 
 
-def make_cells(model: Any, rows: Rows, dimensions: Mapping[str, Dimension], n: int) -> _Cells:
+@dataclass(frozen=True, eq=False)
+class Layout:
+    """Sizes of the tables in which hyper-parameters act.
+
+    Attributes
+    ----------
+    targets, splits, features : counts
+    cells : cells of the rows; of these the first ``n_cells`` have rows
+    slots : where each kernel hyper-parameter's values stand among the kernel's parameters
+    """
+
+    targets: int
+    splits: int
+    features: int
+    cells: Cells
+    n_cells: int
+    slots: Mapping[str, slice] = field(default_factory=dict)
+
+    @property
+    def n_tasks(self) -> int:
+        """Training problems: one for every target and split."""
+        return self.targets * self.splits
+
+    @property
+    def n_slots(self) -> int:
+        """Parameters of the kernel."""
+        return max((part.stop for part in self.slots.values()), default=0)
+
+    @property
+    def group(self) -> Array:
+        """Groups of the cells that have rows."""
+        return self.cells.group[: self.n_cells]
+
+    @property
+    def label(self) -> Array:
+        """Classes of the cells that have rows."""
+        return self.cells.label[: self.n_cells]
+
+
+def make_cells(model: Model, rows: Rows, dimensions: Mapping[str, Dimension], n: int) -> Cells:
+    """Cells by group where a hyper-parameter differs by group, and by class where weights do."""
     by_group = rows.group is not None and (
         any(dim.per == "group" for dim in dimensions.values())
         or any(np.ndim(model.values[name]) > 0 for name in ("C", "epsilon") if name in model.values)
@@ -39,42 +84,29 @@ def make_cells(model: Any, rows: Rows, dimensions: Mapping[str, Dimension], n: i
     n_groups = len(rows.group_labels) if by_group else 1
     n_labels = len(rows.class_labels) if by_class else 1
     pairs = np.arange(n_groups * n_labels)
-    return _Cells(group * n_labels + label, pairs // n_labels, pairs % n_labels, n_groups * n_labels)
+    return Cells(group * n_labels + label, pairs // n_labels, pairs % n_labels)
 
 
 def build_parameters(
-    model: Any,
+    model: Model,
     rows: Rows,
     folds: Folds,
-    cells: _Cells,
     dimensions: Mapping[str, Dimension],
     space: Space,
-    shape,
+    layout: Layout,
 ) -> ParameterMap:
-    """Fixed parts and bindings of every hyper-parameter.
-
-    ``shape`` is (targets, splits, features, kernel slots), the last a dict from name to the slice of the kernel's
-    parameters; ``model.values`` holds their values.
-    """
-    K, T, d, slots = shape
-    # Cells that no row is in (the last ones) are not stored; cut the tables to what the folds hold.
-    Q = folds.n_cells
-    P = max((part.stop for part in slots.values()), default=0)
-    base = {"log_c": np.zeros((K * T, Q)), "epsilon": np.zeros((K * T, Q))}
-    base |= {
-        "log_lam": np.zeros((K, d)),
-        "log_kernel": np.zeros((1, P)),
-        "log_near": np.full((K, d), -np.inf),
-    }
-    bounds = _bounds(model, dimensions, K, d)
+    """Fixed parts and bindings of every hyper-parameter; ``model.values`` holds the values that are fixed."""
+    by_cell, by_feature = (layout.n_tasks, layout.n_cells), (layout.targets, layout.features)
+    base = {"log_c": np.zeros(by_cell), "epsilon": np.zeros(by_cell), "log_lam": np.zeros(by_feature)}
+    base |= {"log_kernel": np.zeros((1, layout.n_slots)), "log_near": np.full(by_feature, -np.inf)}
+    bounds = _bounds(model, dimensions, *by_feature)
     bindings = {}
     for name, role in model.roles.items():
         if name in dimensions:
-            index = _index(name, role, dimensions[name], cells, slots, (Q, K, T, d, P))
             kind = role.kind
             if kind == "box" and ("box_lower" in dimensions or model.values.get("box_lower") is not None):
                 kind = "box_upper"
-            bindings[name] = Binding(kind, index, role.sign)
+            bindings[name] = Binding(kind, _index(name, role, dimensions[name], layout), role.sign)
             if role.kind == "log_near":
                 base["log_near"][:] = 0.0
             elif role.kind not in ("epsilon", "reference", *BOX):
@@ -86,16 +118,15 @@ def build_parameters(
                 base["log_near"][:] = np.log(_proximity(name, model.values[name]))
         elif role.kind == "log_kernel":
             with np.errstate(divide="ignore"):
-                base["log_kernel"][0, slots[name]] = np.log(model.values[name])
+                base["log_kernel"][0, layout.slots[name]] = np.log(model.values[name])
         elif name in model.values:
-            base[role.kind] += _fixed(name, role, model.values[name], cells, Q, K, T, d)
+            base[role.kind] += _fixed(name, role, model.values[name], layout)
     if model.class_weight is not None and "class_weight" not in dimensions:
-        base["log_c"] += np.log(_class_weights(model, rows, folds, cells, K, T, Q))
-    names = ("log_c", "epsilon", "log_lam", "log_kernel", "log_near")
-    return ParameterMap(space, bindings, **{name: base[name] for name in names}, bounds=bounds)
+        base["log_c"] += np.log(_class_weights(model, rows, folds, layout))
+    return ParameterMap(space, bindings, **base, bounds=bounds)
 
 
-def _bounds(model: Any, dimensions: Mapping[str, Dimension], K: int, d: int):
+def _bounds(model: Model, dimensions: Mapping[str, Dimension], K: int, d: int) -> tuple[Array, Array]:
     """Fixed parts of the lower and upper bounds of the weights, (targets, features) each; zero where tuned."""
     sides = {}
     for name in ("box_lower", "box"):
@@ -131,66 +162,69 @@ def _proximity(name: str, value: Any) -> float:
     return float(value)
 
 
-def _index(name, role, dimension, cells, slots, sizes) -> np.ndarray:
-    Q, K, T, d, P = sizes
-    per = dimension.per
+def _index(name: str, role: Role, dimension: Dimension, layout: Layout) -> Array:
+    """Which entry of a tuned hyper-parameter acts where, as :class:`Binding` wants it."""
+    targets, per = np.arange(layout.targets), dimension.per
     if role.kind == "log_kernel":
-        out = np.full((1, P), -1)
-        width = slots[name].stop - slots[name].start
-        out[0, slots[name]] = np.arange(width) if per is not None else 0
+        out, part = np.full((1, layout.n_slots), -1), layout.slots[name]
+        out[0, part] = np.arange(part.stop - part.start) if per is not None else 0
         return out
     if role.kind in ("log_lam", "log_near", "reference", *BOX):
         if per == "feature":
-            return np.tile(np.arange(d), (K, 1))
-        return np.tile(np.arange(K)[:, None] if per == "class" else np.zeros((K, 1), dtype=int), (1, d))
+            return np.tile(np.arange(layout.features), (layout.targets, 1))
+        own = targets if per == "class" else np.zeros_like(targets)
+        return np.tile(own[:, None], (1, layout.features))
     if name == "class_weight":
-        return np.tile(cells.label[:Q] - 1, (K * T, 1))
+        return np.tile(layout.label - 1, (layout.n_tasks, 1))
     if per == "group":
-        return np.tile(cells.group[:Q], (K * T, 1))
-    target = np.repeat(np.arange(K), T)[:, None] if per == "class" else np.zeros((K * T, 1), dtype=int)
-    return np.tile(target, (1, Q))
+        return np.tile(layout.group, (layout.n_tasks, 1))
+    own = np.repeat(targets if per == "class" else np.zeros_like(targets), layout.splits)
+    return np.tile(own[:, None], (1, layout.n_cells))
 
 
-def _fixed(name, role, value, cells, Q, K, T, d) -> np.ndarray:
-    value = np.asarray(value, float)
+def _fixed(name: str, role: Role, given: Any, layout: Layout) -> Array:
+    """What a fixed value adds to the table of its kind."""
+    value: Array = np.asarray(given, float)
     if role.kind != "epsilon":
         if np.any(value <= 0) or not np.all(np.isfinite(value)):
             raise ValueError(f"{name} must be positive and finite; got {value}")
-        value = role.sign * np.log(value) + np.log(role.factor)
+        value = np.asarray(role.sign * np.log(value) + np.log(role.factor))
     elif not (np.all(value >= 0) and np.all(np.isfinite(value))):
         raise ValueError(f"{name} must be finite and not negative; got {value}")
     if value.ndim == 0:
         return value
     if role.kind == "log_lam":
-        if len(value) != d:
+        if len(value) != layout.features:
             raise ValueError(
-                f"{name} has {len(value)} entries; X has {d} features. Give one number or one per feature"
+                f"{name} has {len(value)} entries; X has {layout.features} features. Give one number or one per feature"
             )
         return value[None, :]
-    groups = int(cells.group.max()) + 1
-    if groups == 1 and "class" in role.per and len(value) == K > 1:
-        return np.repeat(value, T)[:, None]
+    groups = int(layout.cells.group.max()) + 1
+    if groups == 1 and "class" in role.per and len(value) == layout.targets > 1:
+        return np.repeat(value, layout.splits)[:, None]
     if len(value) != groups:
         raise ValueError(
             f"{name} has {len(value)} entries but there are {groups} groups of samples; give one number, or one per "
             "group together with fit(X, y, sample_groups=...)"
         )
-    return value[cells.group[:Q]][None, :]
+    out: Array = value[layout.group]
+    return out[None, :]
 
 
-def _class_weights(model, rows, folds, cells, K, T, Q) -> np.ndarray:
+def _class_weights(model: Model, rows: Rows, folds: Folds, layout: Layout) -> Array:
+    """What fixed class weights multiply the loss of every task's cells by."""
     by_label = weights_by_label(model.class_weight, model, rows, folds)
-    out = np.ones((K * T, Q))
-    for t in range(T):
-        for k in range(K):
-            weights = by_label[t][cells.label[:Q]]
-            if model.class_weight_rule == "positive" and K > 1:
-                weights = np.where(cells.label[:Q] == k, weights, 1.0)
-            out[k * T + t] = weights
+    out = np.ones((layout.n_tasks, layout.n_cells))
+    for t in range(layout.splits):
+        for k in range(layout.targets):
+            weights = by_label[t][layout.label]
+            if model.class_weight_rule == "positive" and layout.targets > 1:
+                weights = np.where(layout.label == k, weights, 1.0)
+            out[k * layout.splits + t] = weights
     return out
 
 
-def weights_by_label(class_weight: Any, model: Any, rows: Rows, folds: Folds) -> np.ndarray:
+def weights_by_label(class_weight: Any, model: Model, rows: Rows, folds: Folds) -> Array:
     """What each class weighs in every split's training loss: shape (splits, classes)."""
     n_labels, T = len(rows.class_labels), folds.n_splits
     if class_weight != "balanced":
@@ -206,8 +240,8 @@ def weights_by_label(class_weight: Any, model: Any, rows: Rows, folds: Folds) ->
 
 
 def criterion_weights(
-    model: Any, rows: Rows, folds: Folds, dimensions: Mapping[str, Dimension]
-) -> np.ndarray | None:
+    model: Model, rows: Rows, folds: Folds, dimensions: Mapping[str, Dimension]
+) -> Array | None:
     """What validation rows count in the criterion: their sample weight, times the weight of their own class.
 
     Of shape (n,), or (splits, n) where classes weigh; None for rows that count equally. Class weights that are tuned

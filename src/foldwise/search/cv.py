@@ -5,22 +5,18 @@ from __future__ import annotations
 import threading
 import time
 import warnings
-from collections.abc import Callable, Iterable, Mapping
-from contextlib import nullcontext
-from copy import copy
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager, nullcontext
 from dataclasses import replace
 from functools import partial
 from numbers import Real
 from typing import Any, ClassVar
 
 import numpy as np
-from sklearn import config_context, get_config
-from sklearn.base import BaseEstimator, MetaEstimatorMixin, clone
-from sklearn.exceptions import ConvergenceWarning, NotFittedError
-from sklearn.model_selection import check_cv
-from sklearn.utils import check_random_state, estimator_html_repr, get_tags, indexable
-from sklearn.utils.metaestimators import available_if
-from sklearn.utils.validation import check_array, check_is_fitted, has_fit_parameter
+from sklearn.base import clone
+from sklearn.exceptions import ConvergenceWarning
+from sklearn.utils import check_random_state
+from sklearn.utils.validation import has_fit_parameter
 
 from foldwise.arguments import (
     CLASS_WEIGHT,
@@ -39,31 +35,24 @@ from foldwise.arguments import (
     one_of,
     sequence,
 )
-from foldwise.bilevel import Bilevel
-from foldwise.bounds import training_mass
+from foldwise.bilevel import Evaluation
 from foldwise.checkpoint import Checkpoint
 from foldwise.criteria import Criterion, get_criterion
-from foldwise.estimators.adapters import Tunable, describe
-from foldwise.estimators.encoding import (
-    CallbackSupportMixin,
-    check_target,
-    check_weight,
-    encode_class_weight,
-    encode_classes,
-    encode_groups,
-    with_callbacks,
-)
-from foldwise.final_fit import LINEAR, MACHINES, shortfall
-from foldwise.fit_time import fit_seconds, limited
+from foldwise.estimators.adapters import describe
+from foldwise.estimators.encoding import CallbackSupportMixin, encode_class_weight, with_callbacks
+from foldwise.estimators.tunable import Tunable
+from foldwise.fit_time import fit_seconds
 from foldwise.losses import Loss
-from foldwise.models.base import Rows
-from foldwise.models.kernel import KernelModel
+from foldwise.models.base import Array
 from foldwise.optimizers import METHODS
 from foldwise.optimizers.base import Minimizer
-from foldwise.result import Result
-from foldwise.search.prepare import Program, build_program
-from foldwise.search.run import Settings, choose_method, select
-from foldwise.splits import read_splits
+from foldwise.result import Record, Result
+from foldwise.search.best import BestEstimatorMixin
+from foldwise.search.data import read_data
+from foldwise.search.plan import SearchOptions, SearchPlan, choose_method, make_plan
+from foldwise.search.prepare import Program, prepare
+from foldwise.search.refit import Refit
+from foldwise.search.run import SearchRun
 from foldwise.version import __version__
 
 __all__ = ["BilevelSearchCV"]
@@ -94,23 +83,7 @@ def _is_named(value: Any) -> bool:
     return isinstance(value, Mapping) and all(isinstance(name, str) for name in value)
 
 
-def _delegates(name: str):
-    """Whether there is a final estimator, or will be, that has this method."""
-
-    def check(search: BilevelSearchCV) -> bool:
-        if not search.refit:
-            raise AttributeError(WITHOUT_REFIT)
-        estimator = getattr(search, "best_estimator_", search.estimator)
-        getattr(estimator, name)
-        return True
-
-    return check
-
-
-WITHOUT_REFIT = "this search was run with refit=False; use best_params_, or set refit=True"
-
-
-class BilevelSearchCV(CallbackSupportMixin, MetaEstimatorMixin, BaseEstimator):
+class BilevelSearchCV(CallbackSupportMixin, BestEstimatorMixin):
     r"""Select hyper-parameters by solving cross-validation as a bilevel program.
 
     Minimises over ``theta`` within bounds
@@ -246,7 +219,6 @@ class BilevelSearchCV(CallbackSupportMixin, MetaEstimatorMixin, BaseEstimator):
     """
 
     result_: Result
-    _selected: dict[str, Any]
     _arguments: ClassVar[Table] = {
         "space": SPACE | NONE,
         "method": instance((str, Minimizer), "the name of a method or a Minimizer object"),
@@ -281,29 +253,29 @@ class BilevelSearchCV(CallbackSupportMixin, MetaEstimatorMixin, BaseEstimator):
 
     def __init__(
         self,
-        estimator,
-        space=None,
+        estimator: Any,
+        space: Any = None,
         *,
-        method="auto",
-        criterion="auto",
-        criterion_weight="auto",
-        cv=5,
-        n_starts=None,
-        refit=True,
-        rescale="auto",
-        tol=None,
-        max_iter=None,
-        max_time=None,
-        callbacks=(),
-        n_jobs=None,
-        random_state=None,
-        verbose=0,
-        method_options=None,
-        shrinkage=None,
-        low_rank="auto",
-        checkpoint=None,
-        resume=False,
-    ):
+        method: Any = "auto",
+        criterion: Any = "auto",
+        criterion_weight: Any = "auto",
+        cv: Any = 5,
+        n_starts: Any = None,
+        refit: Any = True,
+        rescale: Any = "auto",
+        tol: Any = None,
+        max_iter: Any = None,
+        max_time: Any = None,
+        callbacks: Any = (),
+        n_jobs: Any = None,
+        random_state: Any = None,
+        verbose: Any = 0,
+        method_options: Any = None,
+        shrinkage: Any = None,
+        low_rank: Any = "auto",
+        checkpoint: Any = None,
+        resume: Any = False,
+    ) -> None:
         self.estimator = estimator
         self.space = space
         self.method = method
@@ -327,7 +299,9 @@ class BilevelSearchCV(CallbackSupportMixin, MetaEstimatorMixin, BaseEstimator):
         self.resume = resume
 
     @with_callbacks
-    def fit(self, X, y, *, sample_weight=None, sample_groups=None, groups=None):
+    def fit(
+        self, X: Any, y: Any, *, sample_weight: Any = None, sample_groups: Any = None, groups: Any = None
+    ) -> BilevelSearchCV:
         """Select the hyper-parameters and refit.
 
         Parameters
@@ -370,62 +344,67 @@ class BilevelSearchCV(CallbackSupportMixin, MetaEstimatorMixin, BaseEstimator):
 
     def _forget(self) -> None:
         """Drop what a former fit, or half of this one, has set."""
-        own = ("_mass", "_selected", "_unfinished")
-        for name in [n for n in vars(self) if n in own or (n[0] != "_" and n[-1] == "_")]:
+        for name in [n for n in vars(self) if n == "_unfinished" or (n[0] != "_" and n[-1] == "_")]:
             delattr(self, name)
 
-    def _select(self, X, y, sample_weight, sample_groups, groups) -> Callable[[], None]:
+    def _select(
+        self, X: Any, y: Any, sample_weight: Any, sample_groups: Any, groups: Any
+    ) -> Callable[[], None]:
         """Run the search; returns the final fit, to be called."""
         began = time.perf_counter()
-        context = None
-        if hasattr(self, "_init_callback_context"):
-            context = self._init_callback_context(max_subtasks=None)
+        context = self._init_callback_context(max_subtasks=None)
+        if context is not None:
             context.call_on_fit_task_begin(estimator=self, X=X, y=y)
-        check_arguments(self)
-        tunable = describe(self.estimator)
-        self._check_together(tunable, sample_groups)
-        criterion = self._criterion(tunable)
-        data, rows, classes = self._data(tunable, X, y, sample_weight, sample_groups)
-        self._mass = float(rows.Y.shape[1] if rows.weight is None else rows.weight.sum())
-        splits = self._splits(tunable, data, y, groups, rows)
-        program = build_program(
-            tunable,
-            data,
-            rows,
-            classes,
-            splits,
-            criterion,
-            self.space,
-            getattr(self, "feature_names_in_", None),
-            self._shrinkage(),
-            self.low_rank,
-            self._criterion_weight(classes),
-        )
-        settings = self._settings(tunable, program, classes)
-        choose_method(settings, program)  # refused before a file is written
-        journal = self._open_checkpoint(program, data, rows, splits, settings.seed)
+        # 1. Estimator and data to a program.
+        program = self._prepare(X, y, sample_weight, sample_groups, groups)
+        # 2. Program to a plan; what cannot be done is refused before a file is written.
+        options = self._options(program)
+        method = choose_method(options, program)
+        journal = self._open_checkpoint(program, options.seed)
         try:
-            result = self._search(program, settings, journal, began, context)
+            options = options if journal is None else replace(options, seed=journal.seed)
+            plan = make_plan(program, method, options)
+            # 3. Plan to a result.
+            result, end = self._run(program, plan, journal, began, context)
             self.n_resumed_ = 0 if journal is None else journal.n_replayed
         finally:
             if journal is not None:
                 journal.close()
-        self._publish(tunable, result, program.bilevel, classes, len(splits))
+        self._publish(program, result)
         if not np.max(result.kkt, initial=0.0) <= result.tolerances["kkt"]:
             warnings.warn("; ".join(result.warnings), ConvergenceWarning, stacklevel=3)
-        linear = not isinstance(program.model, KernelModel)
-        rescale = linear if isinstance(self.rescale, str) else self.rescale
-        factor = self._mass / training_mass(rows, splits) if rescale else 1.0
-        params = tunable.rescaled(self._selected, factor)
-        self.refit_params_ = tunable.export(params, classes)
-        if isinstance(sample_weight, Real):  # which not every machine takes
-            sample_weight = np.full(rows.Y.shape[1], float(sample_weight))
-        fit_params = {"sample_weight": sample_weight, "sample_groups": sample_groups}
+        rescale = program.model.rescales if isinstance(self.rescale, str) else self.rescale
+        factor = program.facts.total / program.facts.mass if rescale else 1.0
+        selected = program.bilevel.space.params(np.asarray(result.theta))
+        params = program.model.rescaled(selected, factor)
+        self.refit_params_ = program.tunable.export(params, program.data.classes)
         if context is not None and not self.refit:
             context.call_on_fit_task_end(estimator=self, X=X, y=y)
-        return partial(self._refit, tunable, X, y, fit_params, params, classes, context, program)
+        if isinstance(sample_weight, Real):  # which not every machine takes
+            sample_weight = np.full(program.facts.n_rows, float(sample_weight))
+        refit = Refit(program, params, sample_weight, sample_groups, end)
+        return partial(self._final_fit, refit, X, y, context)
 
-    def _check_together(self, tunable: Tunable, sample_groups) -> None:
+    def _prepare(
+        self, X: Any, y: Any, sample_weight: Any = None, sample_groups: Any = None, groups: Any = None
+    ) -> Program:
+        """The program that ``fit`` would solve."""
+        check_arguments(self)
+        tunable = describe(self.estimator)
+        self._check_together(tunable, sample_groups)
+        criterion = self._criterion(tunable)
+        data = read_data(self, tunable, X, y, sample_weight, sample_groups, groups)
+        return prepare(
+            tunable,
+            data,
+            criterion,
+            self.space,
+            shrinkage=self._shrinkage(),
+            low_rank=self.low_rank,
+            criterion_weight=self._criterion_weight(data.classes),
+        )
+
+    def _check_together(self, tunable: Tunable, sample_groups: Any) -> None:
         """What depends on more than one argument."""
         if self.resume and self.checkpoint is None:
             raise ValueError("resume=True needs checkpoint=, the file to continue from")
@@ -440,7 +419,7 @@ class BilevelSearchCV(CallbackSupportMixin, MetaEstimatorMixin, BaseEstimator):
                 "out (groups is for the splitter), or use an estimator of foldwise"
             )
 
-    def _criterion_weight(self, classes: np.ndarray | None) -> Any:
+    def _criterion_weight(self, classes: Array | None) -> Any:
         """Weights of the classes in the criterion, by code."""
         spec = self.criterion_weight
         if not isinstance(spec, dict):
@@ -462,82 +441,12 @@ class BilevelSearchCV(CallbackSupportMixin, MetaEstimatorMixin, BaseEstimator):
             )
         return criterion
 
-    def _data(
-        self, tunable: Tunable, X, y, sample_weight, sample_groups
-    ) -> tuple[Any, Rows, np.ndarray | None]:
-        """X as the pipeline or the model wants it, and everything known about the rows."""
-        y = check_target(y, tunable.task)
-        if X is None:
-            raise ValueError("X is None; give the features: an array, a data frame or a sparse matrix")
-        if tunable.standardize() == "general":
-            X, y = indexable(X, y)
-            n = X.shape[0] if hasattr(X, "shape") else len(X)
-            if 0 in getattr(X, "shape", (n,)):
-                check_array(
-                    X, accept_sparse=True, dtype=None, ensure_all_finite=False
-                )  # says what is missing
-            if hasattr(X, "columns"):
-                self.feature_names_in_ = np.asarray(X.columns, dtype=object)
-            if hasattr(X, "shape") and len(X.shape) == 2:
-                self.n_features_in_ = X.shape[1]
-            data = X
-        else:
-            from sklearn.utils.validation import validate_data
-
-            data = validate_data(self, X, accept_sparse="csr", dtype=float)
-            n = data.shape[0]
-        if len(y) != n:
-            raise ValueError(f"X has {n} rows and y has {len(y)}; they must be equal")
-        weight = None
-        if sample_weight is not None:
-            weight = check_weight(sample_weight, np.empty((n, 1)))
-        group, group_labels = encode_groups(sample_groups, n)
-        if tunable.task == "classification":
-            classes, Y, codes = encode_classes(y)
-            if len(classes) > 2 and tunable.min_classes_error:
-                raise ValueError(tunable.min_classes_error)
-            self.classes_ = classes
-            return data, Rows(Y, weight, group, group_labels, codes, classes.tolist()), classes
-        if n > 1 and np.ptp(y) == 0:
-            raise ValueError(
-                f"the target is constant ({y[0]:g}); there is nothing to select. Check the column"
-            )
-        return data, Rows(y[None], weight, group, group_labels), None
-
-    def _splits(self, tunable: Tunable, X, y, groups, rows: Rows) -> list[tuple[np.ndarray, np.ndarray]]:
-        pairs = self.cv
-        if isinstance(pairs, str) or hasattr(pairs, "split") or not isinstance(pairs, Iterable):
-            cv = check_cv(self.cv, y, classifier=tunable.task == "classification")
-            pairs = cv.split(X, y, groups)
-        splits = read_splits(pairs, rows.Y.shape[1])
-        for t, (train, _) in enumerate(splits):
-            if rows.label is not None:
-                weight = None if rows.weight is None else rows.weight[train]
-                present = np.bincount(rows.label[train], weight, minlength=len(rows.class_labels))
-                if np.any(present == 0):
-                    missing = rows.class_labels[int(np.argmin(present))]
-                    raise ValueError(
-                        f"class {missing!r} has no training rows in fold {t} (or only rows of weight 0); use "
-                        "fewer folds, or a stratified splitter"
-                    )
-            if rows.group is not None:
-                present = np.bincount(rows.group[train], minlength=len(rows.group_labels))
-                if np.any(present == 0):
-                    missing = rows.group_labels[int(np.argmin(present))]
-                    raise ValueError(
-                        f"sample group {missing!r} has no training rows in fold {t}; use fewer folds, merge small "
-                        "groups, or split with StratifiedKFold on the groups"
-                    )
-        return splits
-
     def _shrinkage(self) -> float | None:
         """The penalty on the spread of widths; none by default for a method whose program does not have it."""
         method: Any = METHODS.get(self.method) if isinstance(self.method, str) else self.method
         return 0.0 if self.shrinkage is None and method is not None and not method.shrinks else self.shrinkage
 
-    def _open_checkpoint(
-        self, program: Program, data: Any, rows: Rows, splits: Any, seed: int
-    ) -> Checkpoint | None:
+    def _open_checkpoint(self, program: Program, seed: int) -> Checkpoint | None:
         """The checkpoint of this search; None when there is to be none."""
         if self.checkpoint is None:
             return None
@@ -546,63 +455,48 @@ class BilevelSearchCV(CallbackSupportMixin, MetaEstimatorMixin, BaseEstimator):
             for name, value in self.get_params(deep=False).items()
             if name not in MAY_CHANGE | {"space", "cv"}
         }
-        parts = {"the features": data, "the target or weights": rows, "the folds": splits}
-        parts |= {"the bounds": program.bilevel.space, "the criterion": program.bilevel.criterion}
+        data, bilevel = program.data, program.bilevel
+        parts = {"the features": data.X, "the target or weights": data.rows, "the folds": data.splits}
+        parts |= {"the bounds": bilevel.space, "the criterion": bilevel.criterion}
         parts |= {f"the setting {name}": value for name, value in settings.items()}
         return Checkpoint(self.checkpoint, self.resume, parts, seed)
 
-    def _draw_seed(self) -> int:
-        return int(check_random_state(self.random_state).randint(2**31))
-
-    def _settings(self, tunable: Tunable, program: Program, classes: np.ndarray | None) -> Settings:
-        """What was asked for, as the selection takes it."""
+    def _options(self, program: Program) -> SearchOptions:
+        """What was asked for, as a plan takes it."""
         options = dict(self.method_options or {})
         start = options.pop("start", None)
         if start is not None:
-            start = tunable.start(start, program.bilevel.space, classes)
-        return Settings(
+            start = program.tunable.start(start, program.bilevel.space, program.data.classes)
+        return SearchOptions(
             method=self.method,
             start=start,
             options=options,
             tol=self.tol,
             max_iter=self.max_iter,
             n_starts=self.n_starts,
-            n_jobs=self.n_jobs,
-            low_rank=self.low_rank,
-            mass=self._mass,
-            seed=self._draw_seed(),
+            seed=int(check_random_state(self.random_state).randint(2**31)),
         )
 
-    def _search(
-        self, program: Program, settings: Settings, journal: Checkpoint | None, began: float, context
-    ) -> Result:
-        """Run the method within the limits of this search."""
-        if journal is not None:
-            settings = replace(settings, seed=journal.seed)
-        optimizer = choose_method(settings, program)
+    def _run(
+        self, program: Program, plan: SearchPlan, journal: Checkpoint | None, began: float, context: Any
+    ) -> tuple[Result, Evaluation | None]:
+        """Run the plan within the limits of this search; its result, and the evaluation where it ended."""
         deadline = None if self.max_time is None else began + self.max_time
-        callback, close = self._callback(context)
-        limits: dict[str, Any] = {"callback": callback, "deadline": deadline, "began": began}
-        try:
-            result = select(program, optimizer, settings, journal, limits)
-        finally:
-            close()
+        with self._callback(context) as callback:
+            limits = {"callback": callback, "deadline": deadline, "began": began}
+            run = SearchRun(program, plan, journal, limits, self.n_jobs, self.low_rank is True)
+            result = run.result()
         given = int(self.random_state) if isinstance(self.random_state, (int, np.integer)) else None
-        return replace(result, elapsed=time.perf_counter() - began, seed=given, version=__version__)
+        elapsed = time.perf_counter() - began
+        return replace(result, elapsed=elapsed, seed=given, version=__version__), run.end
 
-    def _callback(self, context):
-        """One callable for all callbacks, and what closes them."""
+    @contextmanager
+    def _callback(self, context: Any) -> Iterator[Callable[[Record], bool]]:
+        """One callable for all callbacks."""
         callables = list(self.callbacks)
-        bar = None
-        if self.verbose:
-            from foldwise.callbacks import ProgressBar
-
-            bar = ProgressBar()
-            bar.__enter__()
-            callables.append(bar)
         lock = threading.Lock()  # starts may run in threads; a callback sees one record at a time
 
-        def callback(record) -> bool:
+        def callback(record: Record) -> bool:
             stop = False
             with lock:
                 for call in callables:
@@ -613,73 +507,51 @@ class BilevelSearchCV(CallbackSupportMixin, MetaEstimatorMixin, BaseEstimator):
                     stop = bool(task.call_on_fit_task_end(estimator=self)) or stop
             return stop
 
-        return callback, (lambda: None) if bar is None else (lambda: bar.__exit__(None, None, None))
+        if not self.verbose:
+            yield callback
+            return
+        from foldwise.callbacks import ProgressBar
 
-    def _publish(self, tunable, result: Result, bilevel: Bilevel, classes, n_splits: int) -> None:
-        space = bilevel.space
+        with ProgressBar() as bar:
+            callables.append(bar)
+            yield callback
+
+    def _publish(self, program: Program, result: Result) -> None:
+        """Set the attributes of a search that is complete."""
+        bilevel, tunable, classes = program.bilevel, program.tunable, program.data.classes
         self.result_ = result
-        self.space_ = space
+        self.space_ = bilevel.space
         self.criterion_ = bilevel.criterion.loss or bilevel.criterion
-        self.n_splits_ = n_splits
+        self.n_splits_ = len(program.data.splits)
         self.n_iter_ = result.n_evaluations
-        values = space.params(np.asarray(result.theta))
-        self._selected = values
-        self.best_params_ = tunable.export(values, classes)
+        self.best_params_ = tunable.export(bilevel.space.params(np.asarray(result.theta)), classes)
         self.best_score_ = -float(np.mean(result.fold_objectives))
         # The history may hold lower values of other objectives: of a first stage, or through landmarks.
         self.best_index_ = [
             record.objective if record.admissible else np.nan for record in result.history
         ].index(result.objective)
-        folds = np.array([record.fold_objectives for record in result.history])
-        with np.errstate(over="ignore", invalid="ignore"):  # points whose error is not finite
-            objectives, spread = folds.mean(axis=1), folds.std(axis=1)
-        # Points that do not keep the method's constraints come last.
-        ranked = np.where([record.admissible for record in result.history], objectives, np.inf)
-        results: dict[str, Any] = {
-            "params": [tunable.export(_arrays(record.params), classes) for record in result.history],
-            "mean_test_score": -objectives,
-            "std_test_score": spread,
-            "rank_test_score": np.searchsorted(np.sort(ranked), ranked) + 1,
-            "elapsed": np.array([record.elapsed for record in result.history]),
-        }
-        for name in self.best_params_:
-            column = [params[name] for params in results["params"]]
-            array = np.ma.empty(len(column), dtype=object)
-            array[:] = column
-            results[f"param_{name}"] = array
-        for t in range(n_splits):
-            results[f"split{t}_test_score"] = -folds[:, t]
-        self.cv_results_ = results
+        self.cv_results_ = _cv_results(result, lambda params: tunable.export(params, classes))
 
-    def _refit(self, tunable, X, y, fit_params, params, classes, context, program: Program) -> None:
-        """Fit a copy with these values to all rows."""
-        estimator = tunable.configure(clone(self.estimator), params, classes)
-        last = estimator[-1] if tunable.steps is not None else estimator
-        if hasattr(last, "start_from") and (known := program.decisions()) is not None:
-            last.start_from(*known)
-        given = {tunable.prefix + name: value for name, value in fit_params.items() if value is not None}
+    def _final_fit(self, refit: Refit, X: Any, y: Any, context: Any) -> None:
+        """Fit a copy with the selected values to all rows."""
+        estimator = refit.configured(clone(self.estimator))
         if self.max_time is not None:
-            self._foresee(estimator, X, y, given)
+            self._foresee(estimator, X, y, refit.given)
         began = time.perf_counter()
         task = None if context is None else context.subcontext(task_name="refit")
-        # What is given is for the last step, in folds and here: metadata routing inside a pipeline is not used.
         with nullcontext() if task is None else task.propagate_callback_context(estimator):
             if task is not None:
                 task.call_on_fit_task_begin(estimator=self, X=X, y=y)
-            with config_context(enable_metadata_routing=False), limited(last, program.n_rows):
-                estimator.fit(X, y, **given)
+            refit.fit(estimator, X, y)
         if task is not None:
             task.call_on_fit_task_end(estimator=self, X=X, y=y)
         self.best_estimator_ = estimator
         self.refit_time_ = time.perf_counter() - began
-        if isinstance(last, MACHINES):
-            seen = X if tunable.steps is None else estimator[:-1].transform(X)
-            if words := shortfall(last, seen, y, fit_params["sample_weight"]):
-                self.result_ = replace(self.result_, warnings=[*self.result_.warnings, words])
-                if not isinstance(
-                    last, LINEAR
-                ):  # theirs stop early by their own tolerance: noted, not warned of
-                    warnings.warn(words, ConvergenceWarning, stacklevel=3)
+        words, warn = refit.shortfall(estimator, X, y)
+        if words:
+            self.result_ = replace(self.result_, warnings=[*self.result_.warnings, words])
+            if warn:
+                warnings.warn(words, ConvergenceWarning, stacklevel=3)
         if context is not None:
             context.call_on_fit_task_end(estimator=self, X=X, y=y)
 
@@ -699,80 +571,30 @@ class BilevelSearchCV(CallbackSupportMixin, MetaEstimatorMixin, BaseEstimator):
         if far:
             warnings.warn(words, UserWarning, stacklevel=4)
 
-    # What a fitted search offers: the methods of the best estimator.
-
-    def _best(self):
-        check_is_fitted(self, "result_")
-        if not self.refit:
-            raise AttributeError(WITHOUT_REFIT)
-        if not hasattr(self, "best_estimator_"):
-            raise NotFittedError(getattr(self, "_unfinished", "the final fit did not end; fit again"))
-        return self.best_estimator_
-
-    def score(self, X, y=None, sample_weight=None):
-        """The best estimator's score: accuracy or R^2."""
-        params = {} if sample_weight is None else {"sample_weight": sample_weight}
-        with config_context(enable_metadata_routing=False):  # as in the final fit: for the last step
-            return self._best().score(X, y, **params)
-
-    @available_if(_delegates("predict"))
-    def predict(self, X):
-        """Predictions of the best estimator."""
-        return self._best().predict(X)
-
-    @available_if(_delegates("decision_function"))
-    def decision_function(self, X):
-        """Decisions of the best estimator."""
-        return self._best().decision_function(X)
-
-    @available_if(_delegates("predict_proba"))
-    def predict_proba(self, X):
-        """Class probabilities of the best estimator."""
-        return self._best().predict_proba(X)
-
-    @available_if(_delegates("predict_log_proba"))
-    def predict_log_proba(self, X):
-        """Logarithms of the class probabilities of the best estimator."""
-        return self._best().predict_log_proba(X)
-
-    # In a notebook: scikit-learn's diagram and, once fitted, what was selected.
-
-    def _repr_html_inner(self) -> str:
-        result = getattr(self, "result_", None)
-        return estimator_html_repr(self) + ("" if result is None else result._repr_html_())
-
-    def _repr_mimebundle_(self, **kwargs) -> dict[str, str]:
-        out = {"text/plain": repr(self)}
-        if get_config()["display"] == "diagram":
-            out["text/html"] = self._repr_html_inner()
-        return out
-
-    @property
-    def _estimator_type(self):
-        return getattr(self.estimator, "_estimator_type", None)
-
-    def _two_classes_only(self) -> bool:
-        try:
-            return describe(self.estimator).min_classes_error is not None
-        except (ValueError, TypeError, AttributeError):  # what cannot be tuned is refused by fit
-            return False
-
-    def __sklearn_tags__(self):
-        tags = super().__sklearn_tags__()
-        inner = get_tags(self.estimator)
-        tags.estimator_type = inner.estimator_type
-        tags.classifier_tags = copy(inner.classifier_tags)
-        if tags.classifier_tags is not None and self._two_classes_only():
-            tags.classifier_tags.multi_class = False
-        tags.regressor_tags = inner.regressor_tags
-        tags.input_tags.sparse = inner.input_tags.sparse
-        tags.input_tags.pairwise = inner.input_tags.pairwise
-        tags.target_tags.required = True
-        return tags
-
 
 FAR = 1.5
 """A final fit that ends beyond this many times ``max_time`` is worth a warning."""
+
+
+def _cv_results(result: Result, export: Callable[[dict[str, Any]], dict[str, Any]]) -> dict[str, Any]:
+    """The table of all evaluations, with the columns of ``GridSearchCV``; ``export`` gives the user's names."""
+    folds = np.array([record.fold_objectives for record in result.history])
+    with np.errstate(over="ignore", invalid="ignore"):  # points whose error is not finite
+        objectives, spread = folds.mean(axis=1), folds.std(axis=1)
+    # Points that do not keep the method's constraints come last.
+    ranked = np.where([record.admissible for record in result.history], objectives, np.inf)
+    out: dict[str, Any] = {
+        "params": [export(_arrays(record.params)) for record in result.history],
+        "mean_test_score": -objectives,
+        "std_test_score": spread,
+        "rank_test_score": np.searchsorted(np.sort(ranked), ranked) + 1,
+        "elapsed": np.array([record.elapsed for record in result.history]),
+    }
+    for name in out["params"][0]:
+        column = [params[name] for params in out["params"]]
+        out[f"param_{name}"] = np.ma.empty(len(column), dtype=object)
+        out[f"param_{name}"][:] = column
+    return out | {f"split{t}_test_score": -folds[:, t] for t in range(folds.shape[1])}
 
 
 def _arrays(params: dict[str, Any]) -> dict[str, Any]:

@@ -32,6 +32,7 @@ import scipy.sparse as sp
 from scipy.optimize import linprog
 from scipy.spatial.distance import cdist
 from scipy.special import expit
+from sklearn.base import is_classifier
 
 __all__ = ["optimality"]
 
@@ -275,7 +276,7 @@ class _Balance:
 
 def _linear(model: Any, k: int, X: np.ndarray, y: np.ndarray, c: np.ndarray, loss: _TrainingLoss) -> float:
     """The violation of linear machine ``k``."""
-    classes = hasattr(model, "classes_")
+    classes = is_classifier(model)
     w = np.atleast_2d(model.coef_)[k]
     b = float(np.ravel(model.intercept_)[k])
     d = len(w)
@@ -469,7 +470,7 @@ def _kernel(
         z, sizes = z + psi @ beta[: psi.shape[1]], sizes + np.abs(psi) @ np.abs(beta[: psi.shape[1]])
     z = z + b
     rounding = ROUNDING * (sizes + abs(b) + np.abs(y))
-    unit = _decision_unit(z, y, c, sizes, hasattr(model, "classes_"))
+    unit = _decision_unit(z, y, c, sizes, is_classifier(model))
     # 1. Coefficients whose sums are zero.
     rough = np.abs(columns)
     if constant:

@@ -20,6 +20,7 @@ from sklearn.base import clone
 
 from foldwise.optimizers import Random
 from foldwise.result import Result, Status
+from foldwise.space import Dimension
 from foldwise.testing.refits import CrossValidation, is_exact, last_step
 from foldwise.testing.slopes import check_slopes
 from foldwise.testing.verdicts import Fault, Verdict, require
@@ -155,7 +156,7 @@ def _check_bounds(search: Any) -> None:
     for name, spec in given.items():
         if spec is None or isinstance(spec, str) or name not in search.best_params_:
             continue
-        low, high = (spec.lower, spec.upper) if hasattr(spec, "lower") else spec
+        low, high = (spec.lower, spec.upper) if isinstance(spec, Dimension) else spec
         value = search.best_params_[name]
         if isinstance(value, dict):
             value = [v / next(iter(value.values())) for v in list(value.values())[1:]]

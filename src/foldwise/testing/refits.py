@@ -15,7 +15,7 @@ import numpy as np
 import scipy.sparse as sp
 from scipy.optimize import minimize
 from scipy.spatial.distance import cdist
-from sklearn.base import clone
+from sklearn.base import clone, is_classifier
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.metrics.pairwise import pairwise_kernels
 from sklearn.model_selection import check_cv
@@ -65,7 +65,7 @@ class CrossValidation:
         self.X = X.toarray() if sp.issparse(X) else X
         self.y = np.asarray(y)
         self.fit_params = {k: np.asarray(v) for k, v in fit_params.items() if k != "groups" and v is not None}
-        self.classes = np.unique(self.y) if hasattr(search, "classes_") else None
+        self.classes = np.unique(self.y) if is_classifier(search) else None
         cv = check_cv(search.cv, y, classifier=self.classes is not None)
         pairs = cv.split(X, y, fit_params.get("groups"))
         self.splits = [tuple(_numbers(side) for side in pair) for pair in pairs]
@@ -287,7 +287,7 @@ def _count(model: Any) -> int:
 
 def _targets(model: Any, y: np.ndarray, k: int) -> np.ndarray:
     """The targets of machine ``k``: the numbers themselves, or +1 for its class and -1 for the others."""
-    if not hasattr(model, "classes_"):
+    if not is_classifier(model):
         return y.astype(float)
     own = model.classes_[k if len(model.classes_) > 2 else 1]
     return np.where(y == own, 1.0, -1.0)

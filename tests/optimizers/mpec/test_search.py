@@ -454,15 +454,14 @@ def test_gradients_of_reference_weights_against_differences():
     from foldwise.estimators.adapters import describe
     from foldwise.losses import Squared
     from foldwise.models.base import Rows
-    from foldwise.search.prepare import build_program
+    from foldwise.search.prepare import Data, prepare
 
     X, y = regression(d=3)
     model = LinearSVR(loss="epsilon_insensitive", epsilon=0.3, reference=np.zeros(3))
     pipe = make_pipeline(StandardScaler(), model)
     space = {"linearsvr__C": Log(1e-3, 10.0)} | {f"linearsvr__{name}": value for name, value in PULL.items()}
-    program = build_program(
-        describe(pipe), 3.0 * X, Rows(y[None]), None, folds_of(36), Squared(), space, None, None
-    )
+    data = Data(3.0 * X, Rows(y[None]), None, folds_of(36))
+    program = prepare(describe(pipe), data, Squared(), space)
     bilevel, theta, h = program.bilevel, np.array([np.log(0.03), np.log(0.8), 0.5, -0.4, 0.2]), 1e-5
     here = bilevel.differentiate(bilevel.evaluate(theta), 2)
     assert np.abs(here.gradient).min() > 1e-3

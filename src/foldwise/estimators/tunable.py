@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -15,7 +15,9 @@ from sklearn.preprocessing import StandardScaler
 
 from foldwise.arguments import check_value, instance, numbers, shown
 from foldwise.criteria import USUAL_CRITERIA
+from foldwise.kernels import Kernel
 from foldwise.losses import Loss
+from foldwise.models.base import Model
 from foldwise.space import Space
 
 __all__ = ["Tunable"]
@@ -24,34 +26,35 @@ REHEARSED = 8
 """Classes of a rehearsal, at most."""
 
 
-@dataclass(eq=False)
+@dataclass(frozen=True, eq=False)
 class Tunable:
     """An estimator that can be tuned.
 
     Attributes
     ----------
     estimator : the last step
+    task : "regression" or "classification"
+    build : callable(classes, d) -> Model
+        The estimator as an optimisation problem on ``d`` columns.
+    names : what can be tuned
+    default : names tuned when the user gives no space
+    two_classes : why there must be no more than two classes; None where there may be
+    kernel : the Kernel whose parameters are named ``kernel__...``, if any
+    own_criterion : what a search minimises when the user names nothing; None for what is usual for the task
     prefix : "" or "<step>__", in front of its parameter names
     steps : the earlier steps as a Pipeline, or None
-    task : "regression" or "classification"
-    build : callable(classes, d) -> LinearModel or KernelModel
-    default : names tuned when the user gives no space
-    kernel : the Kernel whose parameters are named ``kernel__...``, if any
-    refit_power : how a parameter scales when the final model sees ``f`` times the rows: multiplied by ``f^power``
-    own_criterion : what a search minimises when the user names nothing; None for what is usual for the task
     """
 
     estimator: BaseEstimator
-    prefix: str
-    steps: Pipeline | None
     task: str
-    build: Callable[[Any, int], Any]
+    build: Callable[[Any, int], Model]
     names: tuple[str, ...]
     default: tuple[str, ...]
-    refit_power: Mapping[str, float] = field(default_factory=dict)
-    min_classes_error: str | None = None
-    kernel: Any = None
+    two_classes: str | None = None
+    kernel: Kernel | None = None
     own_criterion: Loss | None = None
+    prefix: str = ""
+    steps: Pipeline | None = None
 
     def criterion(self) -> Loss:
         """What a search minimises when the user names nothing; docs/criteria.md has the evidence."""
@@ -180,10 +183,6 @@ class Tunable:
         estimator.set_params(**self.export(plain, classes))
         inner = {name.removeprefix("kernel__"): value for name, value in params.items() if name not in plain}
         if inner:
-            kernel = self.kernel.with_parameters(inner)
-            estimator.set_params(**{f"{self.prefix}kernel": kernel})
+            assert self.kernel is not None
+            estimator.set_params(**{f"{self.prefix}kernel": self.kernel.with_parameters(inner)})
         return estimator
-
-    def rescaled(self, params: Mapping[str, Any], factor: float) -> dict[str, Any]:
-        """Parameters for a model trained on ``factor`` times the rows of a fold (kunapuli2008, section 2)."""
-        return {name: value * factor ** self.refit_power.get(name, 0.0) for name, value in params.items()}

@@ -1,19 +1,21 @@
-"""Where a search starts when the user does not say."""
+"""Where the search over a linear machine starts when the user does not say."""
 
 from __future__ import annotations
 
 import numpy as np
 
 from foldwise.bilevel import Bilevel
+from foldwise.models.base import Array
+from foldwise.space import Block
 
-__all__ = ["default_starts", "has_boxes", "several_penalties"]
+__all__ = ["default_starts"]
 
 FACTORS = np.exp(np.linspace(-16.0, 16.0, 129))
 NEARLY = 1.01
 """The stronger start of several penalties has an error that is larger by at most this factor than the lowest."""
 
 
-def default_starts(bilevel: Bilevel, count: int | None = None) -> list[np.ndarray]:
+def default_starts(bilevel: Bilevel, count: int | None = None) -> list[Array]:
     """Points worth a look: the least-squares optimum with a closed tube and, if the tube is tuned, with two open ones.
 
     Several penalties also start where they are stronger: where they are weak none of them matters, the gradient in
@@ -42,7 +44,7 @@ def default_starts(bilevel: Bilevel, count: int | None = None) -> list[np.ndarra
         elif (factor := bilevel.problems[0].balance(base)) is not None:
             base = strong = space.clip(base + np.log(factor) * strength)
     starts = [base]
-    second = strong if several_penalties(bilevel) else base
+    second = strong if _several_penalties(bilevel) else base
     if tube.any():
         for width, more in ((0.5, 2.0), (1.0, 8.0)):
             opened = second + np.log(more) * strength
@@ -57,7 +59,7 @@ def default_starts(bilevel: Bilevel, count: int | None = None) -> list[np.ndarra
     return [_tightened(bilevel, theta, boxes) for theta in starts[:count]]
 
 
-def _boxes(bilevel: Bilevel) -> list:
+def _boxes(bilevel: Bilevel) -> list[tuple[Block, slice, int]]:
     """The blocks that bound weights: block, its slice of ``theta``, and which side it bounds (0 both)."""
     sides = {"box": 0, "box_upper": 1, "box_lower": -1}
     kinds = bilevel.problems[0].parameters.kinds
@@ -68,7 +70,7 @@ def _boxes(bilevel: Bilevel) -> list:
     ]
 
 
-def _tightened(bilevel: Bilevel, theta: np.ndarray, boxes: list) -> np.ndarray:
+def _tightened(bilevel: Bilevel, theta: Array, boxes: list[tuple[Block, slice, int]]) -> Array:
     """``theta`` with boxes that touch the weights found with wide ones.
 
     A box that holds no weight has no gradient. At the mean over folds of ``|w_d|`` it holds the larger half of them.
@@ -92,18 +94,13 @@ def _tightened(bilevel: Bilevel, theta: np.ndarray, boxes: list) -> np.ndarray:
     return theta
 
 
-def has_boxes(bilevel: Bilevel) -> bool:
-    """Whether bounds of the weights are tuned: several local minima are then the rule."""
-    return bool(_boxes(bilevel))
-
-
-def several_penalties(bilevel: Bilevel) -> bool:
+def _several_penalties(bilevel: Bilevel) -> bool:
     """Whether features have penalties of their own."""
     kinds = bilevel.problems[0].parameters.kinds
     return any(kinds[block.name] == "log_lam" and block.size > 1 for block in bilevel.space.blocks)
 
 
-def _directions(bilevel: Bilevel) -> tuple[np.ndarray, np.ndarray]:
+def _directions(bilevel: Bilevel) -> tuple[Array, Array]:
     """Which entries set the strength of the loss (+1) or of the penalty (-1), and which are tubes."""
     strength = np.zeros(bilevel.space.size)
     tube = np.zeros(bilevel.space.size, dtype=bool)

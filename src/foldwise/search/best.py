@@ -1,0 +1,109 @@
+"""What a fitted search offers of its best estimator: predictions, scores, tags, a page in a notebook."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from copy import copy
+from typing import Any
+
+from sklearn import config_context, get_config
+from sklearn.base import BaseEstimator, MetaEstimatorMixin
+from sklearn.exceptions import NotFittedError
+from sklearn.utils import estimator_html_repr, get_tags
+from sklearn.utils.metaestimators import available_if
+from sklearn.utils.validation import check_is_fitted
+
+from foldwise.estimators.adapters import describe
+
+__all__ = ["BestEstimatorMixin"]
+
+WITHOUT_REFIT = "this search was run with refit=False; use best_params_, or set refit=True"
+
+
+def _delegates(name: str) -> Callable[[Any], bool]:
+    """Whether there is a final estimator, or will be, that has this method."""
+
+    def check(search: Any) -> bool:
+        if not search.refit:
+            raise AttributeError(WITHOUT_REFIT)
+        getattr(getattr(search, "best_estimator_", search.estimator), name)
+        return True
+
+    return check
+
+
+class BestEstimatorMixin(MetaEstimatorMixin, BaseEstimator):
+    """For a search with ``estimator`` and ``refit`` that sets ``result_`` and ``best_estimator_``."""
+
+    estimator: Any
+    refit: bool
+    best_estimator_: Any
+
+    def _best(self) -> Any:
+        check_is_fitted(self, "result_")
+        if not self.refit:
+            raise AttributeError(WITHOUT_REFIT)
+        if "best_estimator_" not in vars(self):
+            raise NotFittedError(getattr(self, "_unfinished", "the final fit did not end; fit again"))
+        return self.best_estimator_
+
+    def score(self, X: Any, y: Any = None, sample_weight: Any = None) -> float:
+        """The best estimator's score: accuracy or R^2."""
+        params = {} if sample_weight is None else {"sample_weight": sample_weight}
+        with config_context(enable_metadata_routing=False):  # as in the final fit: for the last step
+            return float(self._best().score(X, y, **params))
+
+    @available_if(_delegates("predict"))
+    def predict(self, X: Any) -> Any:
+        """Predictions of the best estimator."""
+        return self._best().predict(X)
+
+    @available_if(_delegates("decision_function"))
+    def decision_function(self, X: Any) -> Any:
+        """Decisions of the best estimator."""
+        return self._best().decision_function(X)
+
+    @available_if(_delegates("predict_proba"))
+    def predict_proba(self, X: Any) -> Any:
+        """Class probabilities of the best estimator."""
+        return self._best().predict_proba(X)
+
+    @available_if(_delegates("predict_log_proba"))
+    def predict_log_proba(self, X: Any) -> Any:
+        """Logarithms of the class probabilities of the best estimator."""
+        return self._best().predict_log_proba(X)
+
+    # In a notebook: scikit-learn's diagram and, once fitted, what was selected.
+
+    def _repr_html_inner(self) -> str:
+        result = getattr(self, "result_", None)
+        return str(estimator_html_repr(self)) + ("" if result is None else result._repr_html_())
+
+    def _repr_mimebundle_(self, **kwargs: Any) -> dict[str, str]:
+        out = {"text/plain": repr(self)}
+        if get_config()["display"] == "diagram":
+            out["text/html"] = self._repr_html_inner()
+        return out
+
+    @property
+    def _estimator_type(self) -> Any:
+        return getattr(self.estimator, "_estimator_type", None)
+
+    def _two_classes_only(self) -> bool:
+        try:
+            return describe(self.estimator).two_classes is not None
+        except (ValueError, TypeError, AttributeError):  # what cannot be tuned is refused by fit
+            return False
+
+    def __sklearn_tags__(self) -> Any:
+        tags = super().__sklearn_tags__()
+        inner = get_tags(self.estimator)
+        tags.estimator_type = inner.estimator_type
+        tags.classifier_tags = copy(inner.classifier_tags)
+        if tags.classifier_tags is not None and self._two_classes_only():
+            tags.classifier_tags.multi_class = False
+        tags.regressor_tags = inner.regressor_tags
+        tags.input_tags.sparse = inner.input_tags.sparse
+        tags.input_tags.pairwise = inner.input_tags.pairwise
+        tags.target_tags.required = True
+        return tags

@@ -1,0 +1,89 @@
+"""From what ``fit`` is given to rows, classes and folds; what cannot be used is refused."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+import numpy as np
+from sklearn.model_selection import check_cv
+from sklearn.utils import indexable
+from sklearn.utils.validation import check_array, validate_data
+
+from foldwise.estimators.encoding import check_target, check_weight, encode_classes, encode_groups
+from foldwise.estimators.tunable import Tunable
+from foldwise.models.base import Array, Rows
+from foldwise.search.prepare import Data
+from foldwise.splits import Splits, read_splits
+
+__all__ = ["read_data"]
+
+
+def read_data(
+    search: Any, tunable: Tunable, X: Any, y: Any, sample_weight: Any, sample_groups: Any, groups: Any
+) -> Data:
+    """The data of a search, which is told their names and number of columns, and their classes."""
+    y = check_target(y, tunable.task)
+    if X is None:
+        raise ValueError("X is None; give the features: an array, a data frame or a sparse matrix")
+    X, y = _features(search, tunable, X, y)
+    n = len(y)
+    weight = None if sample_weight is None else check_weight(sample_weight, np.empty((n, 1)))
+    group, group_labels = encode_groups(sample_groups, n)
+    classes = None
+    if tunable.task == "classification":
+        classes, Y, codes = encode_classes(y)
+        if len(classes) > 2 and tunable.two_classes:
+            raise ValueError(tunable.two_classes)
+        search.classes_ = classes
+        rows = Rows(Y, weight, group, group_labels, codes, classes.tolist())
+    elif n > 1 and np.ptp(y) == 0:
+        raise ValueError(f"the target is constant ({y[0]:g}); there is nothing to select. Check the column")
+    else:
+        rows = Rows(y[None], weight, group, group_labels)
+    splits = _folds(search.cv, tunable, X, y, groups, rows)
+    return Data(X, rows, classes, splits, getattr(search, "feature_names_in_", None))
+
+
+def _features(search: Any, tunable: Tunable, X: Any, y: Array) -> tuple[Any, Array]:
+    """X as the pipeline takes it, which may be anything with rows, or as numbers for the model."""
+    if tunable.standardize() != "general":
+        X = validate_data(search, X, accept_sparse="csr", dtype=float)
+        if X.shape[0] != len(y):
+            raise ValueError(f"X has {X.shape[0]} rows and y has {len(y)}; they must be equal")
+        return X, y
+    X, y = indexable(X, y)
+    shape = getattr(X, "shape", None)
+    if shape is not None and 0 in shape:  # says what is missing
+        check_array(X, accept_sparse=True, dtype=None, ensure_all_finite=False)
+    if (names := getattr(X, "columns", None)) is not None:
+        search.feature_names_in_ = np.asarray(names, dtype=object)
+    if shape is not None and len(shape) == 2:
+        search.n_features_in_ = shape[1]
+    return X, y
+
+
+def _folds(cv: Any, tunable: Tunable, X: Any, y: Array, groups: Any, rows: Rows) -> Splits:
+    """The folds, every one of which trains on rows of every class and group of samples."""
+    if isinstance(cv, str) or hasattr(cv, "split") or not isinstance(cv, Iterable):
+        cv = check_cv(cv, y, classifier=tunable.task == "classification").split(X, y, groups)
+    splits = read_splits(cv, rows.Y.shape[1])
+    for t, (train, _) in enumerate(splits):
+        if rows.label is not None:
+            weight = None if rows.weight is None else rows.weight[train]
+            present = np.bincount(rows.label[train], weight, minlength=len(rows.class_labels))
+            if np.any(present == 0):
+                missing = rows.class_labels[int(np.argmin(present))]
+                raise ValueError(
+                    f"class {missing!r} has no training rows in fold {t} (or only rows of weight 0); use "
+                    "fewer folds, or a stratified splitter"
+                )
+        if rows.group is not None:
+            present = np.bincount(rows.group[train], minlength=len(rows.group_labels))
+            if np.any(present == 0):
+                missing = rows.group_labels[int(np.argmin(present))]
+                raise ValueError(
+                    f"sample group {missing!r} has no training rows in fold {t}; use fewer folds, merge small "
+                    "groups, or split with StratifiedKFold on the groups"
+                )
+    return splits

@@ -1,0 +1,204 @@
+"""Stages before a search: each starts where the one before it ended.
+
+A smooth machine's first solution starts from the decisions found so far.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import numpy as np
+
+from foldwise.bilevel import Bilevel, Evaluation
+from foldwise.deadline import OutOfTime, until
+from foldwise.models.base import Array, Model, SearchStage
+from foldwise.optimizers.base import StopSearch, plain_params, run
+from foldwise.optimizers.newton import TrustRegionNewton
+from foldwise.result import CUT_SHORT, MESSAGES, Result, Status
+from foldwise.search.plan import PlannedStage
+from foldwise.space import Space
+
+__all__ = ["Prelude", "StagePlayer", "decisions_by_row"]
+
+
+@dataclass(eq=False)
+class Prelude:
+    """What the stages found: values by name, results of real stages, facts about the others.
+
+    ``ended`` is set when a stage was cut short: nothing is searched after it.
+    """
+
+    values: dict[str, Any] | None = None
+    results: list[Result] = field(default_factory=list)
+    details: dict[str, Any] = field(default_factory=dict)
+    ended: Status | None = None
+    coefficients: tuple[Array, Array] | None = None
+
+    def seed(self, bilevel: Bilevel, theta: Array, index: list[Array]) -> None:
+        """Give the smooth problems of a program the decisions found so far, for their first solution."""
+        if self.coefficients is None:
+            return
+        alpha, b = self.coefficients
+        for problem, rows in zip(bilevel.problems, index, strict=True):
+            if not problem.loss.smooth or len(alpha) != problem.n_targets:
+                continue
+            gram = problem.gram(theta, problem.parameters(theta))
+            own, known = rows[problem.folds.order], np.zeros((len(alpha), problem.n_rows))
+            row, first = np.unique(own, return_index=True)  # one copy of a row that a split repeats
+            known[:, first] = alpha[:, row]
+            Z = gram.product(known) + b[:, None]
+            problem.first = np.column_stack([Z, b])[problem.target] * (problem.split == 0)[:, None]
+            if len(bilevel.problems) > 1:  # the other folds' start from its solution
+                break
+
+
+@dataclass(frozen=True, eq=False)
+class StagePlayer:
+    """Plays the stages of a plan.
+
+    Attributes
+    ----------
+    model : the machine that is tuned
+    values : values by name to start from, the best reason first
+    space : the space of the search itself
+    n_rows : number of the user's rows
+    limits : what :func:`foldwise.optimizers.base.run` takes: callback, deadline, when the search began
+    kept : gives a stage's program as it is run, by its name
+    n_scouts : from how many points, the best of those that it is given, a stage runs that runs from several
+    nearly : nearly as good as the best is an objective that is larger by at most this factor
+    """
+
+    model: Model
+    values: Sequence[Mapping[str, Any]]
+    space: Space
+    n_rows: int
+    limits: Mapping[str, Any]
+    kept: Callable[[Bilevel, str], Bilevel]
+    n_scouts: int = 3
+    nearly: float = 1.05
+
+    def play(self, stages: Sequence[PlannedStage]) -> Prelude:
+        """Run the stages one after the other: the first from the given values, each later one from the last's end.
+
+        A stage that is cut short is the last one.
+        """
+        prelude, values = Prelude(), [dict(one) for one in self.values]
+        for planned in stages:
+            stage, program = planned.stage, planned.build()
+            points = [program.space.clip(self.model.point(program.space, one)) for one in values]
+            thetas = _distinct(points)
+            if stage.several and len(thetas) == 1:
+                continue
+            prelude.seed(program, thetas[0], planned.index)
+            try:
+                runs = self._runs(stage, program, thetas)
+            except StopSearch as stop:  # the time was over before this stage had a point
+                prelude.ended = stop.status
+                break
+            except KeyboardInterrupt:  # before this stage had a point
+                if prelude.values is None:
+                    raise
+                prelude.ended = Status.INTERRUPTED
+                break
+            result, bilevel = min(runs, key=lambda one: one[0].objective)
+            self._note(prelude, stage, [one for one, _ in runs], len(thetas))
+            found = bilevel.space.params(np.array(result.theta))
+            if stage.easiest is not None:
+                found = self._easiest(result, *stage.easiest)
+            prelude.values = {**(prelude.values or values[0]), **found}
+            values = [prelude.values]
+            prelude.coefficients = _coefficients(bilevel, planned.index, self.n_rows)
+            if runs[-1][0].status in CUT_SHORT:
+                prelude.ended = runs[-1][0].status
+                break
+        return prelude
+
+    def _note(self, prelude: Prelude, stage: SearchStage, results: list[Result], n_points: int) -> None:
+        """Keep the results of a stage: of a real one with its history, of others how many evaluations they took."""
+        if not stage.real:
+            scanned = n_points if stage.several and n_points > self.n_scouts else 0
+            total = scanned + sum(result.n_evaluations for result in results)
+            prelude.details[f"{stage.name}_evaluations"] = total
+            return
+        # Its evaluations belong to the history with the values that it held fixed.
+        held = plain_params(self.space.params(self.model.point(self.space, self.values[0])))
+        prelude.results += [
+            replace(result, history=[replace(r, params={**held, **r.params}) for r in result.history])
+            for result in results
+        ]
+
+    def _runs(
+        self, stage: SearchStage, program: Bilevel, thetas: list[Array]
+    ) -> list[tuple[Result, Bilevel]]:
+        """The results of a stage, each with the program that has its end: one, or one for every starting point."""
+        options = {**self.limits, **({} if stage.real else {"callback": None, "may_abandon": True})}
+        method = TrustRegionNewton(tol=stage.tol)
+        groups = [[theta] for theta in self._best(stage, program, thetas)] if stage.several else [thetas]
+        runs: list[tuple[Result, Bilevel]] = []
+        for k, (first, *others) in enumerate(groups):
+            bilevel = self.kept(program, f"{stage.name} {k}" if k else stage.name)
+            try:
+                runs.append((run(method, bilevel, first, candidates=others, **options), bilevel))
+            except KeyboardInterrupt:  # before this start had a point to return
+                if not runs:
+                    raise
+                status = Status.INTERRUPTED
+                runs[-1] = replace(runs[-1][0], status=status, message=MESSAGES[status]), runs[-1][1]
+            if runs[-1][0].status in CUT_SHORT:
+                break
+        return runs
+
+    def _best(self, stage: SearchStage, program: Bilevel, thetas: list[Array]) -> list[Array]:
+        """The points to run from, in their order: all, or of many the best."""
+        if len(thetas) <= self.n_scouts:
+            return thetas
+        bilevel = self.kept(program, f"{stage.name} scan")
+        values, warm = np.full(len(thetas), np.inf), None
+        try:
+            with until(self.limits.get("deadline")):
+                for k, theta in enumerate(thetas):
+                    warm = bilevel.evaluate(theta, warm)
+                    values[k] = warm.objective
+        except OutOfTime:
+            raise StopSearch(Status.TIME_LIMIT) from None
+        return [thetas[k] for k in np.sort(np.argsort(values, kind="stable")[: self.n_scouts])]
+
+    def _easiest(self, result: Result, name: str, sign: float) -> dict[str, Any]:
+        """The values with the lowest (highest) value of ``name`` among points nearly as good as the best."""
+        good = [r.params for r in result.history if r.objective <= self.nearly * result.objective]
+        pick = min(good, key=lambda params: sign * float(np.mean(params[name])))
+        return {key: np.array(value) if isinstance(value, list) else value for key, value in pick.items()}
+
+
+def _distinct(thetas: list[Array]) -> list[Array]:
+    """Without points that were there before."""
+    return [t for k, t in enumerate(thetas) if not any(np.array_equal(t, other) for other in thetas[:k])]
+
+
+def _coefficients(bilevel: Bilevel, index: list[Array], n_rows: int) -> tuple[Array, Array] | None:
+    """Coefficients (targets, all rows) and intercepts of one fold's smooth machines where a stage ended."""
+    best = bilevel.end
+    if best is None or not bilevel.problems[0].loss.smooth:
+        return None
+    problem, point = bilevel.problems[0], best.points[0]
+    tasks = np.flatnonzero(problem.split == 0)
+    alpha = np.zeros((len(tasks), n_rows))
+    np.add.at(alpha.T, index[0][problem.folds.order], point.alpha[tasks].T)  # a row may come several times
+    return alpha, point.W[tasks, -1]
+
+
+def decisions_by_row(
+    bilevel: Bilevel, best: Evaluation, index: list[Array], n_rows: int
+) -> tuple[Array, Array]:
+    """Decisions (targets, rows) and intercepts (targets,), averaged over the folds, at an evaluation."""
+    first = bilevel.problems[0]
+    total, count, b = np.zeros((first.n_targets, n_rows)), np.zeros(n_rows), []
+    for problem, point, rows in zip(bilevel.problems, best.points, index, strict=True):
+        shape = (problem.n_targets, problem.n_splits, -1)
+        own = rows[problem.folds.order]
+        total[:, own] += point.Z.reshape(shape).sum(axis=1)
+        count[own] += problem.n_splits
+        b.append(point.W[:, -1].reshape(shape[:2]).mean(axis=1))
+    return total / np.maximum(count, 1.0), np.mean(b, axis=0)
