@@ -49,11 +49,16 @@ class Part:
 
     Attributes
     ----------
-    problem, m : which problem it belongs to, and its number there
-    task : its number among all tasks
-    rows : where its rows are in the problem's design
-    z, y : decisions and targets
-    v : what the rows count; a mean over rows and tasks is a sum with these weights, and over all parts they sum to one
+    problem, m : int
+        Which problem of the program it belongs to, and its number among the tasks of that problem.
+    task : int
+        Its number among all tasks of the program.
+    rows : slice or ndarray of int
+        Where its rows are in the problem's design.
+    z, y : ndarray, shape (rows,)
+        Decisions and targets.
+    v : ndarray, shape (rows,)
+        What the rows count: a mean over rows and tasks is a sum with these weights, which over all parts sum to one.
     """
 
     problem: int
@@ -104,7 +109,8 @@ class OutOfFold:
 class Curvature:
     """Second derivatives in the decisions: ``diag(diagonal) + columns diag(signs) columns'``, all by part.
 
-    ``grams`` says that the diagonal is twice the weights, so that kept Gram matrices serve instead of rows.
+    ``grams`` says that the diagonal is exactly ``2 v``, as of the squared error: problems that keep weighted Gram
+    matrices of their validation rows then need not go through the rows again.
     """
 
     diagonal: list[Array]

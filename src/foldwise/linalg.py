@@ -34,23 +34,24 @@ def cholesky(
     most: float = np.inf,
     name: str = "the Hessian of a training problem",
 ) -> np.ndarray:
-    """Lower factor of ``H + s I``, with the first ``s`` that serves of a growing row.
+    """Lower factor of ``H + s I`` with a ridge ``s`` that is no larger than it must be.
 
-    The row is ``ridge``, then 1e-14 (or a hundred times ``ridge``), and a hundred times more each time, in ``unit``. So
-    a matrix that is singular to rounding gets a ridge of the size of rounding. An indefinite one is factored too, with
-    a ridge beyond its lowest eigenvalue, which is another matrix: who must not have that sets ``most``. Of a matrix
-    that is not finite the factor is not either, where LAPACK does not notice.
+    Tried in turn are ``s = ridge``, then 1e-14 (or a hundred times ``ridge``) and a hundred times more each time, all
+    in ``unit``, until LAPACK finds the matrix positive definite. A matrix that is singular to rounding so gets a ridge
+    of the size of rounding. An indefinite one is factored too, with a ridge beyond its lowest eigenvalue: that is
+    another matrix, and a caller that must not have it sets ``most``. Where LAPACK does not notice that ``H`` is not
+    finite, the factor is not finite either.
 
     Parameters
     ----------
     H : ndarray, shape (n, n)
         Symmetric; it is not changed, and its lower part alone is read.
     ridge : float
-        The first one.
+        The first ridge that is tried, in ``unit``.
     unit : float, optional
-        The largest entry of the diagonal by default; 1 where that is zero.
+        What ridges are multiplied by: by default the largest entry of the diagonal, or 1 where that is zero.
     most : float
-        The largest ridge that may be added.
+        The largest ridge that may be added, in ``unit``.
     name : str
         What the matrix is, for errors.
 
@@ -88,7 +89,7 @@ def cholesky(
 
 
 def _unit(size: float) -> float:
-    """The size of a matrix; of one without entries, any unit serves."""
+    """The size of a matrix as a unit for ridges; 1 for a matrix of zeros, where any unit serves."""
     return 1.0 if size <= 1e-200 else size
 
 
@@ -146,7 +147,7 @@ def null_space(A: np.ndarray, tol: float = 1e-9) -> np.ndarray:
 
 
 class Bordered:
-    """Solves ``H v - G b = r`` and ``G'v = total`` by what is left of ``b`` once ``v`` is eliminated.
+    """Solves ``H v - G b = r`` and ``G'v = total`` for ``v`` and ``b``: ``v`` is eliminated, then ``b`` solved for.
 
     Where columns of ``G`` depend on each other on the rows, ``b`` is the shortest that there is, and ``total`` is met
     as far as it can be.

@@ -22,6 +22,7 @@ def relative_error(got: Any, wanted: Any) -> float:
 
 
 def require(condition: Any, message: str) -> None:
+    """Raise an AssertionError with this sentence unless the condition holds, under ``python -O`` too."""
     if not condition:
         raise AssertionError(message)
 

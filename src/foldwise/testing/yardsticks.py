@@ -41,6 +41,7 @@ def tolerance(by_hand: CrossValidation, X: Any) -> float:
 
 
 def scales(space: Any) -> np.ndarray:
+    """Which entries of theta are logarithms."""
     return np.concatenate([np.full(b.size, b.scale == "log") for b in space.blocks])
 
 
