@@ -79,6 +79,8 @@ class RepresenterNewton:
                 gap += np.abs(slopes.sum(axis=1)) / np.sqrt(n)
             size = np.linalg.norm(alpha, axis=1)
             wanting = gap > self.tol * np.maximum(size, floor[live])
+            if terms.intercept:
+                wanting |= terms.intercept_is_open(state.Z[live], slopes, live)
             live, slopes = live[wanting], slopes[wanting]
             steps += 1
             if not len(live) or steps > self.max_iter:
@@ -246,6 +248,12 @@ class _Terms:
         loss, y = self._some(tasks)
         return loss.grad(Z, y) * self.c[tasks]
 
+    def intercept_is_open(self, Z: np.ndarray, slopes: np.ndarray, tasks: np.ndarray) -> np.ndarray:
+        """Which tasks have hardly any curvature, so that slopes that nearly balance are far from where they do."""
+        off, mass = np.abs(slopes.sum(axis=1)), self.bends(Z, tasks).sum(axis=1)
+        far = off > 1e-6 * mass * (1.0 + np.abs(Z).max(axis=1, initial=0.0))
+        return far & (off > BALANCED * np.abs(slopes).sum(axis=1))
+
     def bends(self, Z: np.ndarray, tasks: np.ndarray, secant: Any = False) -> np.ndarray:
         """``c l''(z)`` of tasks at decisions ``Z``.
 
@@ -284,6 +292,8 @@ STIFF = 1e13
 """Size of the system ``I + D^1/2 K D^1/2`` beyond which Newton's steps are solved for coefficients, not for changes."""
 NEAR = 2.0
 """A row that its decision satisfies takes part in a step with secant curvature if it is this near to its label."""
+BALANCED = 1e-12
+"""Share of the slopes' sizes up to which their sum is rounding."""
 LOST = 10.0
 """Growth of the distance between slopes and coefficients over a step uphill at which a task is given up."""
 OVERSHOOT = 0.1
@@ -304,7 +314,7 @@ def _balance(loss, y, c, z, rounds: int = 30) -> float:
         return float(c @ loss.grad(z + shift, y))
 
     trains = c > 0
-    small = 1e-12 * float(c @ np.abs(loss.grad(z, y)))
+    small = BALANCED * float(c @ np.abs(loss.grad(z, y)))
     far = 4.0 * float(np.abs(z[trains]).max() + np.abs(y[trains]).max() + 1.0)
     ends = []
     for side in (-1.0, 1.0):
