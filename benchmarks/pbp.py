@@ -61,7 +61,7 @@ def subproblem(arguments) -> list[dict]:
         f = Penalised(bilevel)
         here = bilevel.evaluate(theta)
         f.calibrate(here.objective)
-        centre = f.at([point.W for point in here.points], here.theta)
+        centre = f.at([state.W for state in here.states], here.theta)
         p = f.space.size
         region = f.region(theta, np.zeros((0, p)), np.zeros(0), np.zeros(p, bool))
         first = PenalizedBilevel()._first_beta(f, centre)

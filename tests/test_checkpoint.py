@@ -152,7 +152,8 @@ def test_points_from_the_file_are_as_good_as_others(tmp_path):
         def iterate(self, trace, theta):
             first = trace.evaluate(theta)
             second = trace.evaluate(theta + 0.1, warm=first)
-            seen.append([first.points[0].Z.copy(), second.points[0].Z.copy(), first.points[0].phi.copy()])
+            both = [trace.bilevel.solutions(one)[0] for one in (first, second)]
+            seen.append([part for one in both for part in (one.W, one.decisions)])
             return Status.CONVERGED
 
     search.set_params(method=Looking()).fit(X, y)

@@ -53,12 +53,12 @@ class Slow:
     def __init__(self, solver, steps):
         self.solver, self.steps, self.taken = solver, steps, 0
 
-    def solve(self, problem, theta, W):
+    def solve(self, problem, theta, state, workspace):
         for _ in range(self.steps):
             time.sleep(0.01)
             self.taken += 1
             look_at_clock()
-        return self.solver.solve(problem, theta, W)
+        return self.solver.solve(problem, theta, state, workspace)
 
 
 @pytest.mark.parametrize("method", [TrustRegionNewton(), Grid(4), Random(8)], ids=lambda m: m.name)

@@ -275,7 +275,7 @@ class Overflowing(Squared):
 @pytest.mark.parametrize("method", [Grid(points=4), TrustRegionNewton(), LBfgsB(), Rprop()], ids=str)
 def test_an_error_that_is_not_finite_is_never_selected(method):
     plain, theta = small_bilevel(Squared(), Squared(), {"C": Log(1e-9, 1e6)})
-    reach = max(np.abs(point.Z).max() for point in plain.evaluate(plain.space.lower).points)
+    reach = max(np.abs(point.decisions).max() for point in plain.evaluate(plain.space.lower).solutions)
     bilevel, theta = small_bilevel(Squared(), Overflowing(limit=1.01 * reach), {"C": Log(1e-9, 1e6)})
     if isinstance(method, Grid):
         result = method.minimize(bilevel, theta)

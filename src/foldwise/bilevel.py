@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -13,24 +13,33 @@ from foldwise import hypergradient
 from foldwise.criteria import WINDOW, Criterion, OutOfFold, Part, as_criterion
 from foldwise.deadline import look_at_clock
 from foldwise.losses import Loss
+from foldwise.problems.base import Array, Linearization, Problem, Solution, Solver, State
 from foldwise.space import Space
 
-__all__ = ["Bilevel", "Evaluation"]
+__all__ = ["Bilevel", "Evaluation", "Prior"]
+
+Prior = Callable[[Array], tuple[float, Array, Array]]
+"""``theta`` to value, gradient and Hessian of what is added to the objective."""
 
 
 @dataclass(eq=False)
 class Evaluation:
-    """The reduced objective at one ``theta``: value, and derivatives once they were asked for."""
+    """The reduced objective at one ``theta``: value, and derivatives once they were asked for.
 
-    theta: np.ndarray
+    ``states`` are what another evaluation starts from. ``solutions`` are None where the value was looked up and not
+    computed: :meth:`Bilevel.solutions` has them in any case.
+    """
+
+    theta: Array
     objective: float
-    task_objectives: np.ndarray
-    points: list
+    task_objectives: Array
+    states: list[Any]
     converged: bool
-    gradient: np.ndarray | None = None
-    hessian: np.ndarray | None = None
-    sensitivities: list = field(default_factory=list)
-    adjoints: list = field(default_factory=list)
+    solutions: list[Any] | None = None
+    gradient: Array | None = None
+    hessian: Array | None = None
+    sensitivities: list[Array] = field(default_factory=list)
+    adjoints: list[Array] = field(default_factory=list)
 
 
 class Bilevel:
@@ -43,71 +52,104 @@ class Bilevel:
     criterion : Criterion or Loss
         A loss stands for its mean over the validation rows of every fold.
     space : Space
-    solver : object with ``solve(problem, theta, W)``
+    solver : Solver
     prior : callable, optional
         ``prior(theta) -> (value, gradient, hessian)``, added to the objective.
+    starts : sequence of State or None, optional
+        Where an evaluation begins that has none to start from; None for a problem's own start.
+
+    Notes
+    -----
+    What problems keep between solves is here: one program serves one run, in one thread. :meth:`twin` is for another.
     """
 
     def __init__(
-        self, problems: Sequence[Any], criterion: Criterion | Loss, space: Space, solver: Any, prior=None
+        self,
+        problems: Sequence[Problem],
+        criterion: Criterion | Loss,
+        space: Space,
+        solver: Solver,
+        prior: Prior | None = None,
+        starts: Sequence[State | None] | None = None,
     ) -> None:
-        self.problems, self.space, self.solver = list(problems), space, solver
+        self.problems: list[Any] = list(problems)  # of any family
+        self.space, self.solver = space, solver
         self.criterion = as_criterion(criterion)
         self.prior = prior
+        self.starts: list[State | None] = [None] * len(self.problems) if starts is None else list(starts)
         self.n_tasks = sum(problem.n_tasks for problem in self.problems)
         self.n_evaluations = 0
         self.n_inner_steps = 0
-        self.end: Evaluation | None = None
-        """The evaluation that was certified last: where a search ended."""
+        self.reset()
 
-    def twin(self) -> Bilevel:
-        """The same program with a state of its own, for another start or another thread."""
-        return Bilevel([p.twin() for p in self.problems], self.criterion, self.space, self.solver, self.prior)
+    def twin(self, starts: Sequence[State | None] | None = None) -> Bilevel:
+        """The same program for another run; with other starts, if they are given."""
+        starts = self.starts if starts is None else starts
+        return Bilevel(self.problems, self.criterion, self.space, self.solver, self.prior, starts)
 
     def reset(self) -> None:
-        """Forget what the problems keep between evaluations: the next one depends on its arguments alone."""
-        for problem in self.problems:
-            problem.reset()
+        """Forget what was kept between evaluations: the next one depends on its arguments alone."""
+        self.workspaces = [problem.workspace() for problem in self.problems]
+        self._linear: list[tuple[Solution, Linearization] | None] = [None] * len(self.problems)
 
-    @np.errstate(over="ignore")
-    def evaluate(self, theta: np.ndarray, warm: Evaluation | None = None) -> Evaluation:
+    def evaluate(self, theta: Array, warm: Evaluation | None = None) -> Evaluation:
         """Solve all training problems at ``theta`` and value the criterion.
 
         ``warm`` is a former evaluation to start from; with its sensitivities the start is a first-order prediction.
         Numbers that overflow show in an objective that is not finite, or in training problems that are not solved.
         """
         theta = self.space.clip(np.asarray(theta, float))
-        points: list[Any] = []
+        evaluation = self._solve(theta, warm)
+        assert evaluation.solutions is not None
+        self.n_evaluations += 1
+        self.n_inner_steps += sum(solution.steps for solution in evaluation.solutions)
+        return evaluation
+
+    @np.errstate(over="ignore")
+    def _solve(self, theta: Array, warm: Evaluation | None) -> Evaluation:
+        solutions: list[Any] = []
         for i, problem in enumerate(self.problems):
             look_at_clock()
-            if warm is None:
-                alike = i > 0 and hasattr(problem, "start_like")
-                W = problem.start_like(self.problems[0], points[0]) if alike else problem.start()
-            else:
-                W = warm.points[i].W
+            if warm is not None:
+                state = warm.states[i]
                 if warm.sensitivities:
-                    W = W + warm.sensitivities[i] @ self._reach(theta - warm.theta)
-            points.append(self.solver.solve(problem, theta, W))
-        self.n_evaluations += 1
-        self.n_inner_steps += sum(point.steps for point in points)
-        values = self.criterion.by_task(self.out_of_fold(points))
+                    state = state.moved(warm.sensitivities[i] @ self._reach(theta - warm.theta))
+            else:
+                leader = (self.problems[0], solutions[0]) if i else None
+                state = self.starts[i] or problem.start(leader)
+            self._linear[i] = None
+            solutions.append(self.solver.solve(problem, theta, state, self.workspaces[i]))
+        values = self.criterion.by_task(self.out_of_fold(solutions))
         objective = float(values.sum())
         if self.prior is not None:
             objective += self.prior(theta)[0]
-        return Evaluation(
-            theta, objective, values * self.n_tasks, points, all(bool(p.converged.all()) for p in points)
-        )
+        converged = all(bool(solution.converged.all()) for solution in solutions)
+        states = [solution.state for solution in solutions]
+        return Evaluation(theta, objective, values * self.n_tasks, states, converged, solutions)
 
-    def out_of_fold(self, points: Sequence[Any]) -> OutOfFold:
+    def solutions(self, evaluation: Evaluation) -> list[Any]:
+        """The solutions of the training problems at an evaluation, one per problem."""
+        assert evaluation.solutions is not None
+        return evaluation.solutions
+
+    def out_of_fold(self, solutions: Sequence[Solution]) -> OutOfFold:
         """The decisions of all tasks on their validation rows, with what the rows count."""
         parts, first = [], 0
-        for i, (problem, point) in enumerate(zip(self.problems, points, strict=True)):
-            for m, rows, z, y, v in problem.validation(point):
+        for i, (problem, solution) in enumerate(zip(self.problems, solutions, strict=True)):
+            for m, rows, z, y, v in problem.validation(solution):
                 parts.append(Part(i, m, first + m, rows, z, y, v))
             first += problem.n_tasks
         return OutOfFold(parts, self.n_tasks)
 
-    def _reach(self, move: np.ndarray) -> np.ndarray:
+    def linearized(self, i: int, solution: Solution) -> Linearization:
+        """How a solution of problem ``i`` answers to ``theta``; that of the last one is kept until the next solve."""
+        kept = self._linear[i]
+        if kept is None or kept[0] is not solution:
+            kept = solution, self.problems[i].linearize(solution, self.workspaces[i])
+            self._linear[i] = kept
+        return kept[1]
+
+    def _reach(self, move: Array) -> Array:
         """A step of ``theta`` as the prediction sees it: on a log scale solutions saturate, at either end.
 
         Where the fit is tight, slacks fall like ``1 / C``; to first order both forms agree.
@@ -121,18 +163,18 @@ class Bilevel:
 
         Derivatives of numbers near the end of the range may not be finite; they promise nothing.
         """
-        pairs = zip(self.problems, evaluation.points, strict=True)
-        evaluation.points = [problem.revive(point) for problem, point in pairs]
+        solutions = self.solutions(evaluation)
+        out = self.out_of_fold(solutions)
         if evaluation.gradient is None:
             total = np.zeros(self.space.size)
             evaluation.adjoints = []
-            out = self.out_of_fold(evaluation.points)
             slopes = self.criterion.slopes(out)
-            for i, (problem, point) in enumerate(zip(self.problems, evaluation.points, strict=True)):
+            for i, solution in enumerate(solutions):
                 look_at_clock()
                 own = [k for k, part in enumerate(out.parts) if part.problem == i]
+                response = self.linearized(i, solution)
                 slope, u = hypergradient.gradient(
-                    problem, point, [out.parts[k] for k in own], [slopes[k] for k in own]
+                    response, solution.par, [out.parts[k] for k in own], [slopes[k] for k in own]
                 )
                 total += slope
                 evaluation.adjoints.append(u)
@@ -142,7 +184,7 @@ class Bilevel:
         if order >= 2 and evaluation.hessian is None:
             p = self.space.size
             total, evaluation.sensitivities = self.second_order(evaluation, exact)
-            total[np.diag_indices(p)] += evaluation.points[0].par.bend * evaluation.gradient
+            total[np.diag_indices(p)] += solutions[0].par.bend * evaluation.gradient
             if self.prior is not None:
                 total += self.prior(evaluation.theta)[2]
             evaluation.hessian = 0.5 * (total + total.T)
@@ -150,39 +192,38 @@ class Bilevel:
 
     def second_order(
         self, evaluation: Evaluation, exact: bool = True, window: float | None = WINDOW
-    ) -> tuple[np.ndarray, list[np.ndarray]]:
+    ) -> tuple[Array, list[Array]]:
         """The hyper-Hessian of an evaluation with a gradient, and the sensitivities of every problem.
 
         Without the prior and the change of scale. ``window``: see :data:`foldwise.criteria.WINDOW`.
         """
-        out = self.out_of_fold(evaluation.points)
+        solutions = self.solutions(evaluation)
+        out = self.out_of_fold(solutions)
         bend = self.criterion.curvature(out, window)
         total, moved = (
             np.zeros((self.space.size, self.space.size)),
             np.zeros((self.space.size, len(bend.signs))),
         )
         sensitivities = []
-        rows = zip(self.problems, evaluation.points, evaluation.adjoints, strict=True)
-        for i, (problem, point, u) in enumerate(rows):
+        for i, (solution, u) in enumerate(zip(solutions, evaluation.adjoints, strict=True)):
             look_at_clock()
             own = [k for k, part in enumerate(out.parts) if part.problem == i]
             part, J, columns = hypergradient.hessian(
-                problem,
-                point,
+                self.linearized(i, solution),
                 [out.parts[k] for k in own],
                 [bend.diagonal[k] for k in own],
                 [bend.columns[k] for k in own] if bend.columns else [],
                 u,
                 exact,
                 window,
-                bend.grams,
+                self.problems[i].validation_gram if bend.grams else None,
             )
             total += part
             moved += columns if bend.columns and own else 0.0
             sensitivities.append(J)
         return total + (moved * bend.signs) @ moved.T, sensitivities
 
-    def by_fold(self, evaluation: Evaluation) -> np.ndarray:
+    def by_fold(self, evaluation: Evaluation) -> Array:
         """The criterion of every fold, averaged over the classes' problems: shape (folds,)."""
         values, first = [], 0
         for problem in self.problems:
@@ -194,11 +235,8 @@ class Bilevel:
     @np.errstate(over="ignore")
     def certify(self, evaluation: Evaluation) -> dict[str, Any]:
         """KKT residuals from the rows, hypergradient norm, entries at a bound, samples at a kink."""
-        self.end = evaluation
-        kkt, kinks = [], 0
-        for problem, point in zip(self.problems, evaluation.points, strict=True):
-            kkt += problem.row_residual(point).tolist()
-            kinks += problem.n_kinks(point)
+        kkt = self.residuals(evaluation)
+        kinks = sum(problem.n_kinks(solution) for problem, solution, _ in self._triples(evaluation))
         out: dict[str, Any] = {
             "kkt": kkt,
             "n_kinks": kinks,
@@ -211,16 +249,24 @@ class Bilevel:
             out["gradient_norm"] = self.gradient_norm(evaluation)
         return out
 
+    def residuals(self, evaluation: Evaluation) -> list[float]:
+        """Violation of the optimality conditions of every task, computed anew from the rows."""
+        found = [problem.residual(solution, kept) for problem, solution, kept in self._triples(evaluation)]
+        return [float(value) for part in found for value in part]
+
+    def _triples(self, evaluation: Evaluation) -> list[tuple[Problem, Any, Any]]:
+        """Problems, their solutions, and what is kept for them."""
+        return list(zip(self.problems, self.solutions(evaluation), self.workspaces, strict=True))
+
     def _approximation(self, evaluation: Evaluation) -> dict[str, Any] | None:
         """How kernels were approximated, over all problems."""
-        parts = []
-        for problem, point in zip(self.problems, evaluation.points, strict=True):
-            part = problem.approximation(point) if hasattr(problem, "approximation") else None
-            if part is not None:
-                parts.append(part)
+        found = [
+            problem.approximation(solution, kept) for problem, solution, kept in self._triples(evaluation)
+        ]
+        parts = [part for part in found if part is not None]
         return {"landmarks": max(r for r, _ in parts), "bound": max(b for _, b in parts)} if parts else None
 
-    def projected(self, evaluation: Evaluation) -> np.ndarray:
+    def projected(self, evaluation: Evaluation) -> Array:
         """The gradient without the components that push against an active bound."""
         assert evaluation.gradient is not None
         theta, g = evaluation.theta, evaluation.gradient

@@ -5,8 +5,8 @@ the solutions of the training problems from which others start. A resumed search
 what the file holds is looked up, by ``theta`` to the last bit, the rest is computed and appended.
 
 For the answers to agree bit for bit, an evaluation may depend on nothing but ``theta`` and the evaluation that it
-starts from. :class:`Journaled` sees to that: before each evaluation it makes the problems forget what they keep
-(:meth:`reset` of the Problem contract), and an evaluation that is not the last one is computed again before it is
+starts from. :class:`Journaled` sees to that: before each evaluation it forgets what was kept between them
+(:meth:`~foldwise.bilevel.Bilevel.reset`), and an evaluation that is not the last one is computed again before it is
 differentiated. A search with a checkpoint therefore agrees with one without up to rounding, and with itself exactly.
 """
 
@@ -19,7 +19,6 @@ import weakref
 from collections.abc import Mapping
 from dataclasses import fields, is_dataclass
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -28,11 +27,12 @@ import scipy.sparse as sp
 
 from foldwise.bilevel import Bilevel, Evaluation
 from foldwise.journal import Journal, JournalError, Stored
+from foldwise.problems.base import Array, State
 from foldwise.version import __version__
 
 __all__ = ["Checkpoint", "Journaled", "fingerprint"]
 
-FORMAT = "foldwise-checkpoint-1"
+FORMAT = "foldwise-checkpoint-2"
 
 
 class Checkpoint:
@@ -121,18 +121,18 @@ class Journaled(Bilevel):
     """A bilevel program whose evaluations and derivatives are looked up in a checkpoint, or computed and stored."""
 
     def __init__(self, bilevel: Bilevel, checkpoint: Checkpoint, stream: str) -> None:
-        self.__dict__.update(bilevel.__dict__)
+        parts = bilevel.problems, bilevel.criterion, bilevel.space, bilevel.solver, bilevel.prior
+        super().__init__(*parts, bilevel.starts)
         self._checkpoint, self._stream = checkpoint, stream
         self._stored = list(reversed(checkpoint._streams.get(stream, [])))
         self._origins: weakref.WeakKeyDictionary[Evaluation, Evaluation | None] = weakref.WeakKeyDictionary()
-        self._current: Evaluation | None = None
 
     def reset(self) -> None:
         """Forget everything but the data."""
         super().reset()
-        self._current = None
+        self._current: Evaluation | None = None
 
-    def evaluate(self, theta: np.ndarray, warm: Evaluation | None = None) -> Evaluation:
+    def evaluate(self, theta: Array, warm: Evaluation | None = None) -> Evaluation:
         """As :meth:`Bilevel.evaluate`; a function of ``theta`` and ``warm`` alone."""
         theta = self.space.clip(np.asarray(theta, float))
         origin = None if warm is None else _outline(warm)
@@ -144,11 +144,9 @@ class Journaled(Bilevel):
             self._store_evaluation(evaluation)
         else:
             meta, arrays = found
-            points: list[Any] = []
+            states = [self._state(i, arrays) for i in range(len(self.problems))]
             objective = float(arrays["objective"][0])
-            evaluation = Evaluation(theta, objective, arrays["tasks"], points, meta["converged"])
-            for i, steps in enumerate(meta["steps"]):
-                points.append(_StoredPoint(self, evaluation, i, arrays[f"W{i}"], steps))
+            evaluation = Evaluation(theta, objective, arrays["tasks"], states, meta["converged"])
             self.n_evaluations += 1
             self.n_inner_steps += sum(meta["steps"])
             self._checkpoint.count()
@@ -178,17 +176,22 @@ class Journaled(Bilevel):
             self._compute(evaluation)
         return super().certify(evaluation)
 
+    def solutions(self, evaluation: Evaluation) -> list[Any]:
+        """As :meth:`Bilevel.solutions`; those of an evaluation that was looked up are computed."""
+        if evaluation.solutions is None:
+            self.revive(evaluation)
+        return super().solutions(evaluation)
+
     def revive(self, evaluation: Evaluation) -> None:
-        """Bring the problems, and the points of the evaluation, to where they were just after it."""
+        """Bring what is kept, and the solutions of the evaluation, to where they were just after it."""
         if self._current is not evaluation:
             self.reset()
-            counts = self.n_evaluations, self.n_inner_steps
-            fresh = super().evaluate(evaluation.theta, self._origins[evaluation])
-            self.n_evaluations, self.n_inner_steps = counts
-            for old, new in zip(evaluation.points, fresh.points, strict=True):
-                if not np.array_equal(old.W, new.W):
+            fresh = self._solve(evaluation.theta, self._origins[evaluation])
+            for old, new in zip(evaluation.states, fresh.states, strict=True):
+                there = new.arrays()
+                if any(not np.array_equal(array, there[name]) for name, array in old.arrays().items()):
                     raise self._strange("computing an evaluation again gives other digits")
-            evaluation.points = fresh.points
+            evaluation.solutions = fresh.solutions
             self._current = evaluation
 
     def _compute(self, evaluation: Evaluation, order: int = 1, exact: bool = True) -> None:
@@ -198,7 +201,9 @@ class Journaled(Bilevel):
             evaluation.gradient = None
         super().differentiate(evaluation, order, exact)
 
-    def _look_up(self, kind: str, theta: np.ndarray, **settings: Any) -> tuple[dict, dict] | None:
+    def _look_up(
+        self, kind: str, theta: Array, **settings: Any
+    ) -> tuple[dict[str, Any], dict[str, Array]] | None:
         """The next record of the stream, which must be of this operation; None when there are no more."""
         if not self._stored:
             return None
@@ -210,6 +215,12 @@ class Journaled(Bilevel):
         if arrays["theta"].tobytes() != np.ascontiguousarray(theta, "<f8").tobytes():
             raise self._strange("an evaluation was at other values")
         return record.meta, arrays
+
+    def _state(self, i: int, arrays: Mapping[str, Array]) -> State:
+        """The state of a problem from the file."""
+        own = f"state{i} "
+        parts = {name.removeprefix(own): array for name, array in arrays.items() if name.startswith(own)}
+        return self.problems[i].state_type(**parts)
 
     def _strange(self, what: str) -> JournalError:
         journal = self._checkpoint._journal
@@ -224,10 +235,11 @@ class Journaled(Bilevel):
             "kind": "evaluate",
             "stream": self._stream,
             "converged": bool(evaluation.converged),
-            "steps": [int(point.steps) for point in evaluation.points],
+            "steps": [int(solution.steps) for solution in self.solutions(evaluation)],
         }
-        arrays = {f"W{i}": point.W for i, point in enumerate(evaluation.points)}
-        arrays["theta"], arrays["objective"] = evaluation.theta, np.array([evaluation.objective])
+        arrays = {"theta": evaluation.theta, "objective": np.array([evaluation.objective])}
+        for i, state in enumerate(evaluation.states):
+            arrays |= {f"state{i} {name}": array for name, array in state.arrays().items()}
         self._checkpoint._journal.append(meta, {**arrays, "tasks": evaluation.task_objectives})
 
     def _store_derivatives(self, evaluation: Evaluation, order: int, exact: bool) -> None:
@@ -241,28 +253,9 @@ class Journaled(Bilevel):
         self._checkpoint._journal.append(meta, arrays)
 
 
-class _StoredPoint:
-    """A solution from the file: its weights are at hand, everything else comes with solving again."""
-
-    def __init__(
-        self, program: Journaled, evaluation: Evaluation, index: int, W: np.ndarray, steps: int
-    ) -> None:
-        self.W, self.steps = W, steps
-        self._program, self._evaluation, self._index = program, weakref.ref(evaluation), index
-
-    def __getattr__(self, name: str) -> Any:
-        evaluation = None if name.startswith("_") else self._evaluation()
-        if evaluation is None:
-            raise AttributeError(name)
-        if evaluation.points[self._index] is self:
-            self._program.revive(evaluation)
-        return getattr(evaluation.points[self._index], name)
-
-
 def _outline(evaluation: Evaluation) -> Evaluation:
-    """What another evaluation starts from: ``theta``, solutions and, if known by now, sensitivities."""
-    points = [SimpleNamespace(W=point.W) for point in evaluation.points]
-    outline = Evaluation(evaluation.theta, evaluation.objective, np.zeros(0), points, True)
+    """What another evaluation starts from: ``theta``, states and, if known by now, sensitivities."""
+    outline = Evaluation(evaluation.theta, evaluation.objective, np.zeros(0), evaluation.states, True)
     outline.sensitivities = list(evaluation.sensitivities)
     return outline
 

@@ -14,56 +14,58 @@ Dropping the second sum gives the Gauss-Newton matrix.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import numpy as np
 
 from foldwise.criteria import WINDOW, Part
+from foldwise.problems.base import Array, Linearization
+from foldwise.problems.parameters import Canonical
 
 __all__ = ["gradient", "hessian"]
 
 
 def gradient(
-    problem, point, parts: Sequence[Part], slopes: Sequence[np.ndarray]
-) -> tuple[np.ndarray, np.ndarray]:
+    response: Linearization, par: Canonical, parts: Sequence[Part], slopes: Sequence[Array]
+) -> tuple[Array, Array]:
     """``dF/dtheta`` and the adjoints ``u``, one row per task.
 
     ``parts`` are the problem's own, with the criterion's ``slopes`` in their decisions.
     """
-    u = problem.adjoint(point, [(part.m, part.rows, g) for part, g in zip(parts, slopes, strict=True)])
-    return problem.contract(point, u), u
+    u = response.adjoint([(part.m, part.rows, g) for part, g in zip(parts, slopes, strict=True)])
+    return par.pull(response.pullback(u)), u
 
 
 def hessian(
-    problem,
-    point,
+    response: Linearization,
     parts: Sequence[Part],
-    bends: Sequence[np.ndarray],
-    columns: Sequence[np.ndarray],
-    u: np.ndarray,
+    bends: Sequence[Array],
+    columns: Sequence[Array],
+    u: Array,
     exact: bool = True,
     window: float | None = WINDOW,
-    grams: bool = False,
-) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    grams: Callable[[int], Array | None] | None = None,
+) -> tuple[Array, Array, Array]:
     """Hyper-Hessian without the change-of-scale term, the sensitivities ``J``, and the columns moved by them.
 
     ``bends`` is the diagonal of the criterion's curvature on the problem's ``parts`` and ``columns`` what it adds to
     that, (rows, k) each. ``J`` has shape (tasks, variables, p). The columns of all problems together are one matrix, so
-    they come back as they are in ``theta``, (p, k), to be added up. With ``grams`` kept Gram matrices serve.
+    they come back as they are in ``theta``, (p, k), to be added up. ``grams`` gives Gram matrices of validation rows
+    that are at hand, where the diagonal is twice the weights.
     """
-    J = problem.sensitivities(point)
+    J = response.sensitivities()
     p = J.shape[2]
     out, moved = np.zeros((p, p)), np.zeros((p, columns[0].shape[1] if len(columns) else 0))
     for i, part in enumerate(parts):
-        gram = problem.validation_gram(part.m) if grams else None
+        gram = None if grams is None else grams(part.m)
         if gram is not None:
             out += 2.0 * J[part.m].T @ gram @ J[part.m]
         if gram is None or len(columns):
-            move = problem.moves(J, part.m, part.rows)
+            move = response.moves(J, part.m, part.rows)
         if gram is None:
             out += (move * bends[i]) @ move.T
         if len(columns):
             moved += move @ columns[i]
     if exact:
-        out += problem.bend(point, u, J, window)
+        out += response.curvature(u, J, window)
     return out, J, moved

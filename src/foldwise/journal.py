@@ -26,12 +26,14 @@ from foldwise.outputs import clear_parts, complete
 
 __all__ = ["Journal", "JournalError", "Stored"]
 
-MAGIC = b"foldwise journal 1\n"
+MAGIC = b"foldwise journal 2\n"
 SLOTS = (64, 128)
 DATA = 256
 SLOT = struct.Struct("<QQI")
 FRAME = struct.Struct("<QI")
 CHUNK = 1 << 20
+KINDS = ("<f8", "<i8", "|i1", "|b1")
+"""How numbers are written; others become the first."""
 
 
 class JournalError(ValueError):
@@ -133,10 +135,10 @@ class Journal:
             self._file.seek(record.offset)
             blob = _read(self._file, record.size)
         out, at = {}, 0
-        for name, shape in record.meta["arrays"]:
-            size = 8 * int(np.prod(shape, dtype=np.int64))
-            out[name] = np.frombuffer(blob, "<f8", size // 8, at).astype(float).reshape(shape)
-            at += size
+        for name, shape, kind in record.meta["arrays"]:
+            count, native = int(np.prod(shape, dtype=np.int64)), np.dtype(kind).newbyteorder("=")
+            out[name] = np.frombuffer(blob, kind, count, at).astype(native).reshape(shape)
+            at += count * native.itemsize
         return out
 
     @property
@@ -164,11 +166,17 @@ def _slot(count: int, end: int) -> bytes:
 
 def _frame(meta: dict[str, Any], arrays: Mapping[str, np.ndarray]) -> bytes:
     """A record as bytes: length, checksum, length of the JSON text, JSON text, arrays."""
-    plain = {name: np.ascontiguousarray(array, dtype="<f8") for name, array in arrays.items()}
-    meta["arrays"] = [[name, list(array.shape)] for name, array in plain.items()]
+    plain = {name: np.ascontiguousarray(array, dtype=_kind(array)) for name, array in arrays.items()}
+    meta["arrays"] = [[name, list(array.shape), _kind(array)] for name, array in plain.items()]
     text = json.dumps(meta).encode()
     payload = struct.pack("<I", len(text)) + text + b"".join(array.tobytes() for array in plain.values())
     return FRAME.pack(len(payload), zlib.crc32(payload)) + payload
+
+
+def _kind(array: np.ndarray) -> str:
+    """How the numbers of an array are written."""
+    kind = np.asarray(array).dtype.newbyteorder("<").str
+    return kind if kind in KINDS else KINDS[0]
 
 
 def _write_at(file: Any, data: bytes, offset: int) -> None:
@@ -231,7 +239,10 @@ def _scan(file: Any, path: Path, count: int, end: int) -> list[Stored]:
             raise _damaged(path, f"record {len(records)} is")
         try:
             meta = json.loads(text)
-            sizes = [8 * int(np.prod(shape, dtype=np.int64)) for _, shape in meta["arrays"]]
+            parts = [
+                (int(np.prod(shape, dtype=np.int64)), KINDS.index(kind)) for _, shape, kind in meta["arrays"]
+            ]
+            sizes = [count * np.dtype(KINDS[i]).itemsize for count, i in parts]
         except (ValueError, KeyError, TypeError):
             raise _damaged(path, f"record {len(records)} is") from None
         if sum(sizes) != length - 4 - size or min(sizes, default=0) < 0:

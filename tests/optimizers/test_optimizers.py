@@ -283,8 +283,8 @@ def test_an_interrupt_returns_the_best_so_far(name, when):
 def test_an_interrupt_inside_a_solve_leaves_no_half_updated_state():
     """The problem forgets what it kept; what is computed afterwards is right."""
     bilevel, theta = tube_program()
-    problem = bilevel.problems[0]
-    flip, calls = problem.curvature._flip, []
+    kept = bilevel.workspaces[0]
+    flip, calls = kept._flip, []
 
     def half_way(tasks, new, changed, k):
         calls.append(1)
@@ -293,7 +293,7 @@ def test_an_interrupt_inside_a_solve_leaves_no_half_updated_state():
             raise KeyboardInterrupt
         flip(tasks, new, changed, k)
 
-    problem.curvature._flip = half_way
+    kept._flip = half_way
     result = Random(n_iter=50, seed=0).minimize(bilevel, theta)
     assert result.status is Status.INTERRUPTED
     fresh, _ = tube_program()
@@ -305,7 +305,7 @@ def test_an_interrupt_before_the_first_evaluation_passes_through():
     bilevel, theta = tube_program()
 
     class Impatient:
-        def solve(self, problem, theta, W):
+        def solve(self, *args):
             raise KeyboardInterrupt
 
     bilevel.solver = Impatient()
@@ -634,11 +634,13 @@ class Falters:
     def __init__(self, solver, share):
         self.solver, self.share = solver, share
 
-    def solve(self, problem, theta, W):
-        point, space = self.solver.solve(problem, theta, W), problem.parameters.space
+    def solve(self, problem, theta, state, workspace):
+        point, space = self.solver.solve(problem, theta, state, workspace), problem.parameters.space
         if theta[0] > space.lower[0] + self.share * (space.upper[0] - space.lower[0]):
             return point
-        return problem.unsolved(1.05 * point.W, theta, 1.05 * point.Z)
+        return problem.at(
+            1.05 * point.W, theta, 1.05 * point.decisions, np.zeros(problem.n_tasks, dtype=bool)
+        )
 
 
 @pytest.mark.parametrize("share", [0.4, 1.0])

@@ -68,7 +68,7 @@ def penalised(loss=None, criterion=None, tune=None, **options):
     here = bilevel.evaluate(theta)
     f.calibrate(here.objective)
     rng = np.random.default_rng(options.get("seed", 0) + 1)
-    W = [point.W + 0.1 * rng.normal(size=point.W.shape) for point in here.points]
+    W = [point.W + 0.1 * rng.normal(size=point.W.shape) for point in here.solutions]
     return f, f.at(W, theta)
 
 
@@ -238,7 +238,7 @@ def test_the_model_has_the_gradient_of_the_objective(loss, criterion, tune, samp
 def test_at_solved_weights_the_objective_is_the_true_one(loss, criterion, tune):
     bilevel, theta = small_bilevel(loss, criterion, tune)
     here = bilevel.evaluate(theta)
-    centre = Penalised(bilevel).at([point.W for point in here.points], theta)
+    centre = Penalised(bilevel).at([point.W for point in here.solutions], theta)
     assert centre.value(1e3) == pytest.approx(here.objective, rel=1e-10)
     assert centre.infeasibility < 1e-10
 

@@ -77,9 +77,9 @@ def test_derivatives_against_central_differences(name):
     problem = bilevel.problems[0]
     assert isinstance(problem, BoxedProblem)
     here = bilevel.differentiate(bilevel.evaluate(theta), order=2)
-    point = here.points[0]
+    point = here.solutions[0]
     assert here.converged
-    assert np.any(point.held != 0)
+    assert np.any(problem.held(point)[0] != 0)
     assert problem.n_kinks(point) == 0
     assert np.linalg.norm(here.gradient) > 1e-2
     hessian = here.hessian
@@ -92,7 +92,7 @@ def test_derivatives_against_central_differences(name):
         up, down = (bilevel.differentiate(bilevel.evaluate(theta + s * step, here)) for s in (1, -1))
         slope = (up.objective - down.objective) / (2 * h)
         assert here.gradient[i] == pytest.approx(slope, abs=1e-6 * np.abs(here.gradient).max())
-        moves = (up.points[0].W - down.points[0].W) / (2 * h)
+        moves = (up.solutions[0].W - down.solutions[0].W) / (2 * h)
         np.testing.assert_allclose(here.sensitivities[0][:, :, i], moves, atol=1e-6)
         column = (up.gradient - down.gradient) / (2 * h)
         np.testing.assert_allclose(hessian[i], column, atol=1e-5 * np.abs(hessian).max())
@@ -183,10 +183,10 @@ def test_an_intercept_that_no_row_holds_is_in_the_middle(name):
     problem.Y[:] = np.where(np.arange(60) // 3 % 2, 1.0, -1.0)[problem.folds.order]
     theta = bilevel.space.theta({"C": 1e-3, name: np.full(4, 0.005) if name == "box" else 0.7})
     here = bilevel.differentiate(bilevel.evaluate(theta), order=2)
-    problem, point = bilevel.problems[0], here.points[0]
+    problem, point = bilevel.problems[0], here.solutions[0]
     assert set(point.pins) == {0, 1, 2}
     for m, (rows, _) in point.pins.items():
-        y, z = problem.Y[0], point.Z[m]
+        y, z = problem.Y[0], point.decisions[m]
         train = problem.folds.train[m]
         room = 1.0 - QuarticHinge().epsilon - y * z  # to the end of the straight piece
         assert room[train].min() > 0
@@ -210,6 +210,6 @@ def test_a_far_intercept_is_found():
     bilevel.problems[0].Y[:] = 1e4 + 1e3 * bilevel.problems[0].Y
     here = bilevel.evaluate(theta)
     assert here.converged
-    assert bilevel.problems[0].row_residual(here.points[0]).max() < 1e-9
+    assert bilevel.problems[0].residual(here.solutions[0], bilevel.workspaces[0]).max() < 1e-9
     medians = [np.median(bilevel.problems[0].Y[0][train]) for train in bilevel.problems[0].folds.train]
-    assert np.allclose(here.points[0].W[:, -1], medians, rtol=0.1)
+    assert np.allclose(here.solutions[0].W[:, -1], medians, rtol=0.1)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from sklearn.svm import SVC, SVR
@@ -16,9 +18,9 @@ from foldwise.losses import (
     Squared,
     SquaredHinge,
 )
-from foldwise.problems.dual import DualProblem, FreeSystem, PinnedSystem
+from foldwise.problems.dual import DualProblem, FreeSystem, PinnedSystem, coded
 from foldwise.problems.gram import DenseGram
-from foldwise.solvers.active_set import finish, solve_from_decisions
+from foldwise.solvers.active_set import finish, solve_from_kinds
 from foldwise.solvers.libsvm import LibSvm
 from foldwise.space import Lin, Log
 from foldwise.testing import check_hypergradient, relative_error, small_kernel_bilevel
@@ -50,9 +52,14 @@ def program(loss, kernel, *args, criterion=None, **options):
     return small_kernel_bilevel(loss, criterion, kernel, *args, rows=histograms, **options)
 
 
+def variables(solution):
+    """Decisions and intercepts."""
+    return np.column_stack([solution.decisions, solution.b])
+
+
 def kinds(bilevel, theta):
     """Numbers of free rows and of rows at their bound, per task."""
-    problem, point = bilevel.problems[0], bilevel.evaluate(theta).points[0]
+    problem, point = bilevel.problems[0], bilevel.evaluate(theta).solutions[0]
     return [mask.sum(axis=1) for mask in problem.kinds(point.alpha, point.par)]
 
 
@@ -71,15 +78,17 @@ def machine(loss, **options):
 @pytest.mark.parametrize("loss", LOSSES, ids=repr)
 def test_decisions_are_those_of_scikit_learn(loss, kernel, C, weighted):
     bilevel, theta = program(loss, kernel, C=C, n=45, sample_weight=weighted)
-    problem, point = bilevel.problems[0], bilevel.evaluate(theta).points[0]
-    K, y = problem.gram(theta, point.par).K, problem.Y[0]
+    problem, point = bilevel.problems[0], bilevel.evaluate(theta).solutions[0]
+    K, y = problem.workspace().at(point.par.log_kernel[0]).K, problem.Y[0]
     for m in range(problem.n_tasks):
         train = np.flatnonzero(problem.trains[m])
         model = machine(loss, C=C).fit(K[np.ix_(train, train)], y[train], problem.weight[train])
         act = model.decision_function if loss.task == "classification" else model.predict
         wanted = act(K[:, train])
         assert np.ptp(wanted) > 0.01
-        assert relative_error(point.Z[m], wanted) < 2e-4  # LIBSVM keeps its matrix in single precision
+        assert (
+            relative_error(point.decisions[m], wanted) < 2e-4
+        )  # LIBSVM keeps its matrix in single precision
 
 
 def qp(K, y, c, tube, intercept):
@@ -97,17 +106,17 @@ def dual_objective(K, y, tube, alpha):
 @pytest.mark.parametrize("loss", LOSSES, ids=repr)
 def test_an_independent_solver_finds_the_same_objective(loss, kernel, C, intercept):
     bilevel, theta = program(loss, kernel, C=C, intercept=intercept, sample_weight=True)
-    problem, point = bilevel.problems[0], bilevel.evaluate(theta).points[0]
-    K, c = problem.gram(theta, point.par).K, problem.strength(point.par)
+    problem, point = bilevel.problems[0], bilevel.evaluate(theta).solutions[0]
+    K, c = problem.workspace().at(point.par.log_kernel[0]).K, problem.strength(point.par)
     tube = None if loss.task == "classification" else 0.2
-    primal = problem.value(point.alpha, point.W[:, -1], theta)
+    primal = problem.value(point, problem.workspace())
     for m in range(problem.n_tasks):
         train = np.flatnonzero(problem.trains[m])
         own, y = K[np.ix_(train, train)], problem.Y[0][train]
         value, _ = qp(own, y, c[m][train], tube, intercept)
         assert -dual_objective(own, y, tube, point.alpha[m][train]) == pytest.approx(value, rel=1e-7)
         assert primal[m] == pytest.approx(value, rel=1e-7)
-    assert problem.residual(point).max() < 1e-9
+    assert problem.residual(point, problem.workspace()).max() < 1e-9
 
 
 # The active-set method on its own.
@@ -157,26 +166,34 @@ def test_the_active_set_method_says_when_it_stopped_short():
 def test_the_kinds_of_rows_settle_from_nearby_decisions(task, kernel, intercept):
     X, y, c = small_dual(task)
     gram = DenseGram(kernel.pairs(X))
-    gram.update(np.log(np.concatenate(list(kernel.parameters(2).values()))))
+    gram.at(np.log(np.concatenate(list(kernel.parameters(2).values()))))
     K, tube = kernel(X, X), None if task == "classification" else 0.15
     c[:4] = 0.0  # rows that validate
     trains = c > 0
     wanted, _ = qp(K[np.ix_(trains, trains)], y[trains], c[trains], tube, intercept)
     near = finish(K, y, tube, np.where(trains, 1.4 * c + 0.05, 1e-12), np.zeros(40), 0.0, intercept)
-    found = solve_from_decisions(gram, y, tube, c, near.alpha @ K + near.b, intercept)
+
+    def start(done, bound):
+        """Kinds and decisions of a solution with these bounds."""
+        at_bound = np.abs(done.alpha) >= bound * (1 - 1e-9)
+        free = (np.abs(done.alpha) > 1e-9 * bound) & ~at_bound
+        return coded(done.alpha, free, at_bound), done.alpha @ K + done.b
+
+    first = start(near, np.where(trains, 1.4 * c + 0.05, 1e-12))
+    found = solve_from_kinds(gram, y, tube, c, *first, intercept)
     assert found is not None
     assert found.gap < 1e-11
     assert found.rounds < 20
     assert not found.alpha[~trains].any()
     assert np.all(np.abs(found.alpha) <= c)
     assert -dual_objective(K, y, tube, found.alpha) == pytest.approx(wanted, rel=1e-7)
-    again = solve_from_decisions(gram, y, tube, c, found.alpha @ K + found.b, intercept)
+    again = solve_from_kinds(gram, y, tube, c, *start(found, c), intercept)
     assert again.rounds <= 3
     assert relative_error(again.alpha, found.alpha) < 1e-9
     # From nonsense it ends right or not at all.
-    lost = solve_from_decisions(gram, y, tube, c, np.zeros(40), intercept)
+    lost = solve_from_kinds(gram, y, tube, c, np.zeros(40, dtype=int), np.zeros(40), intercept)
     assert lost is None or relative_error(lost.alpha @ K + lost.b, found.alpha @ K + found.b) < 1e-7
-    assert solve_from_decisions(gram, y, tube, c, near.alpha @ K + near.b, intercept, max_rounds=0) is None
+    assert solve_from_kinds(gram, y, tube, c, *first, intercept, max_rounds=0) is None
 
 
 def test_warm_evaluations_are_cold_ones():
@@ -189,8 +206,8 @@ def test_warm_evaluations_are_cold_ones():
                 cold = bilevel.evaluate(theta + size)
                 assert there.converged
                 assert there.objective == pytest.approx(cold.objective, rel=1e-9)
-                assert relative_error(there.points[0].Z, cold.points[0].Z) < 1e-7
-                assert bilevel.problems[0].residual(there.points[0]).max() < 1e-10
+                assert relative_error(there.solutions[0].decisions, cold.solutions[0].decisions) < 1e-7
+                assert bilevel.problems[0].residual(there.solutions[0], bilevel.workspaces[0]).max() < 1e-10
 
 
 def test_machines_on_which_libsvm_creeps():
@@ -202,15 +219,15 @@ def test_machines_on_which_libsvm_creeps():
             )
             evaluation = bilevel.evaluate(theta)
             assert evaluation.converged
-            assert bilevel.problems[0].residual(evaluation.points[0]).max() < 1e-6
+            assert bilevel.problems[0].residual(evaluation.solutions[0], bilevel.workspaces[0]).max() < 1e-6
 
 
 def test_a_tolerance_of_libsvm_does_not_change_the_result():
     for loss in LOSSES:
         bilevel, theta = program(loss, KERNELS["polynomial"], C=30.0)
         problem = bilevel.problems[0]
-        loose, tight = (LibSvm(tol=tol).solve(problem, theta, problem.start()) for tol in (0.1, 1e-10))
-        assert relative_error(loose.W, tight.W) < 1e-11
+        loose, tight = (problem.solved(LibSvm(tol=tol), theta) for tol in (0.1, 1e-10))
+        assert relative_error(variables(loose), variables(tight)) < 1e-11
 
 
 # Derivatives.
@@ -264,7 +281,7 @@ def test_hypergradient_of_everything_that_can_be_tuned(loss, name):
 
 def test_one_against_one_trains_and_validates_on_rows_of_its_pair():
     bilevel, theta = program(Hinge(), RBF(0.6), n=48, n_classes=3, multiclass="ovo")
-    problem, point = bilevel.problems[0], bilevel.evaluate(theta).points[0]
+    problem, point = bilevel.problems[0], bilevel.evaluate(theta).solutions[0]
     assert problem.n_targets == 3
     both = np.stack([problem.trains[problem.split == t].sum(axis=0) for t in range(3)])
     assert np.all(both[problem.folds.train] == 2)  # each row is in two of the three pairs
@@ -297,7 +314,7 @@ def refit_error(bilevel, theta):
     """The cross-validation error from scikit-learn's own fits."""
     problem, loss = bilevel.problems[0], bilevel.problems[0].loss
     par = problem.parameters(theta)
-    K, c = problem.gram(theta, par).K.copy(), problem.strength(par)
+    K, c = problem.workspace().at(par.log_kernel[0]).K.copy(), problem.strength(par)
     total = 0.0
     for m in range(problem.n_tasks):
         train, rows, v = np.flatnonzero(c[m] > 0), problem.folds.validation[m], problem.validation_weight[m]
@@ -330,10 +347,10 @@ def test_hypergradient_against_refits_of_scikit_learn(loss, kernel, weighted):
 @pytest.mark.parametrize("loss", LOSSES, ids=repr)
 def test_sensitivities(loss, kernel):
     bilevel, theta = program(loss, kernel, C=1.0, n=30, seed=2)
-    problem, h = bilevel.problems[0], 1e-6
-    J = problem.sensitivities(bilevel.evaluate(theta).points[0])
+    h = 1e-6
+    J = bilevel.linearized(0, bilevel.evaluate(theta).solutions[0]).sensitivities()
     for k, step in enumerate(h * np.eye(len(theta))):
-        up, down = (bilevel.evaluate(theta + sign * step).points[0].W for sign in (1, -1))
+        up, down = (variables(bilevel.evaluate(theta + sign * step).solutions[0]) for sign in (1, -1))
         wanted = (up - down) / (2 * h)
         assert np.abs(wanted).max() > 1e-3
         assert relative_error(J[:, :, k], wanted) < 1e-6
@@ -378,9 +395,11 @@ def test_where_free_rows_fix_the_function_it_does_not_move():
     free, at_bound = kinds(bilevel, theta)
     full = (free == 6) & (at_bound > 0)
     assert full.any()
-    J = bilevel.problems[0].sensitivities(bilevel.evaluate(theta).points[0])
+    J = bilevel.linearized(0, bilevel.evaluate(theta).solutions[0]).sensitivities()
     assert np.abs(J[full]).max() < 1e-6
-    moved = bilevel.evaluate(theta + 0.01).points[0].Z - bilevel.evaluate(theta).points[0].Z
+    moved = (
+        bilevel.evaluate(theta + 0.01).solutions[0].decisions - bilevel.evaluate(theta).solutions[0].decisions
+    )
     assert np.abs(moved[full]).max() < 1e-6
 
 
@@ -393,8 +412,8 @@ def test_equal_rows_share_their_coefficient():
     for loss in LOSSES:
         bilevel, theta = small_kernel_bilevel(loss, Squared(), RBF(0.5), rows=doubled, C=3.0, n=40, seed=3)
         problem = bilevel.problems[0]
-        point = bilevel.evaluate(theta).points[0]
-        assert problem.residual(point).max() < 1e-11
+        point = bilevel.evaluate(theta).solutions[0]
+        assert problem.residual(point, problem.workspace()).max() < 1e-11
         check_hypergradient(bilevel, theta)
 
 
@@ -402,8 +421,8 @@ def test_equal_rows_share_their_coefficient():
 
 
 def pinned(bilevel, theta):
-    problem, point = bilevel.problems[0], bilevel.evaluate(theta).points[0]
-    return [isinstance(system, PinnedSystem) for system in problem.systems(point)]
+    response = bilevel.linearized(0, bilevel.evaluate(theta).solutions[0])
+    return [isinstance(system, PinnedSystem) for system in response.systems]
 
 
 @pytest.mark.parametrize("kernel", KERNELS.values(), ids=KERNELS)
@@ -416,12 +435,12 @@ def test_hypergradient_without_free_rows(kernel):
     else:
         raise AssertionError("every program has free rows")
     check_hypergradient(bilevel, theta, floor=1e-6)
-    point = bilevel.evaluate(theta).points[0]
-    K = bilevel.problems[0].gram(theta, point.par).K
+    point = bilevel.evaluate(theta).solutions[0]
+    K = bilevel.problems[0].workspace().at(point.par.log_kernel[0]).K
     for m in np.flatnonzero(pinned(bilevel, theta)):
         train = np.flatnonzero(bilevel.problems[0].trains[m])
         model = machine(Hinge(), C=1e-4).fit(K[np.ix_(train, train)], bilevel.problems[0].Y[0][train])
-        assert point.W[m, -1] == pytest.approx(float(model.intercept_[0]), rel=1e-6)
+        assert point.b[m] == pytest.approx(float(model.intercept_[0]), rel=1e-6)
 
 
 @pytest.mark.parametrize(("C", "epsilon"), [(1e-3, 0.2), (1.0, 1.9), (0.3, 1.2), (1.0, 2.5)])
@@ -444,27 +463,27 @@ def test_hypergradient_of_tubes_without_free_rows(C, epsilon):
 def test_the_residual_sees_every_kind_of_row():
     for loss in LOSSES:
         bilevel, theta = program(loss, RBF(0.5), n=40)
-        problem, point = bilevel.problems[0], bilevel.evaluate(theta).points[0]
+        problem, point = bilevel.problems[0], bilevel.evaluate(theta).solutions[0]
         free, at_bound = problem.kinds(point.alpha, point.par)
         outside = problem.trains & ~free & ~at_bound
-        assert problem.residual(point).max() < 1e-12
+        assert problem.residual(point, problem.workspace()).max() < 1e-12
         clean = point.alpha.copy()
         for mask in (free, at_bound, outside):
             row = np.flatnonzero(mask[0])[0]
-            point.alpha = clean.copy()
+            point = replace(point, alpha=clean.copy())
             side = problem.Y[0, row] if loss.task == "classification" else np.sign(clean[0, row]) or 1.0
             point.alpha[0, row] += (0.1 if mask is outside else -0.1) * side
-            assert problem.residual(point)[0] > 1e-2
-            assert problem.residual(point)[1:].max() < 1e-12
+            assert problem.residual(point, problem.workspace())[0] > 1e-2
+            assert problem.residual(point, problem.workspace())[1:].max() < 1e-12
 
 
 def test_rows_on_a_kink_without_being_free_are_counted():
     bilevel, theta = program(Hinge(), RBF(0.5), n=40)
-    problem, point = bilevel.problems[0], bilevel.evaluate(theta).points[0]
+    problem, point = bilevel.problems[0], bilevel.evaluate(theta).solutions[0]
     assert problem.n_kinks(point) == 0
     _, at_bound = problem.kinds(point.alpha, point.par)
     row = np.flatnonzero(at_bound[0])[0]
-    point.Z[0, row] = problem.Y[0, row]
+    point.decisions[0, row] = problem.Y[0, row]
     assert problem.n_kinks(point) == 1
 
 
@@ -479,7 +498,7 @@ def test_a_smooth_loss_is_refused():
     bilevel, _ = program(Hinge(), RBF(0.5))
     parts = bilevel.problems[0]
     with pytest.raises(ValueError, match="got SquaredHinge"):
-        DualProblem(parts._gram, parts.Y, parts.folds, SquaredHinge(), parts.parameters, True)
+        DualProblem(parts.gram, parts.Y, parts.folds, SquaredHinge(), parts.parameters, True)
 
 
 def test_values_that_are_not_finite_are_refused():

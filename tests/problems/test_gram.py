@@ -16,8 +16,8 @@ def test_rows_are_formed_when_they_are_asked_for(kernel):
     X = rng.gamma(2.0, 0.5, size=(60, 3))
     log_p = np.log([float(kernel.gamma)])
     gram, whole = DenseGram(kernel.pairs(X)), DenseGram(kernel.pairs(X))
-    gram.update(log_p)
-    whole.update(log_p)
+    gram.at(log_p)
+    whole.at(log_p)
     K = whole.K
     np.testing.assert_allclose(K, kernel(X, X), rtol=1e-12)
     rows = np.array([3, 41, 7])
@@ -45,10 +45,10 @@ def test_new_parameters_and_twins_forget_the_rows():
     gram = DenseGram(RBF().pairs(X))
     rows = np.arange(4)
     for gamma in (0.3, 1.5):
-        gram.update(np.log([gamma]))
+        gram.at(np.log([gamma]))
         np.testing.assert_allclose(gram.block(rows), RBF(gamma)(X[rows], X[rows]), rtol=1e-12)
     other = gram.twin()
-    other.update(np.log([0.1]))
+    other.at(np.log([0.1]))
     np.testing.assert_allclose(other.block(rows), RBF(0.1)(X[rows], X[rows]), rtol=1e-12)
     np.testing.assert_allclose(gram.block(rows), RBF(1.5)(X[rows], X[rows]), rtol=1e-12)
 
@@ -57,7 +57,7 @@ def test_a_kernel_without_rows_is_formed_whole():
     X = np.random.default_rng(2).normal(size=(20, 2))
     kernel = Polynomial(2, 0.5, 1.0)
     gram = DenseGram(kernel.pairs(X))
-    gram.update(np.log([0.5, 1.0]))
+    gram.at(np.log([0.5, 1.0]))
     np.testing.assert_allclose(gram.block(np.arange(3)), kernel(X[:3], X[:3]), rtol=1e-12)
     assert gram._matrix is not None
 
@@ -70,7 +70,7 @@ def test_single_precision_keeps_matrices_in_half_the_memory(kernel):
     np.testing.assert_array_equal(single.pairs.D, single.pairs.D.T)
     assert not single.pairs.D.diagonal().any()
     for gram in (double, single):
-        gram.update(np.log([float(kernel.gamma)]))
+        gram.at(np.log([float(kernel.gamma)]))
     rows = np.array([3, 41, 7, 500])
     A = np.zeros((2, 600))
     A[:, rows] = rng.normal(size=(2, 4))

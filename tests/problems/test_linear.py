@@ -60,8 +60,15 @@ def test_contract(loss, options):
 
 def test_contract_can_fail():
     _, problem, theta = grouped(Logistic())
-    problem.cross_vjp = lambda W, theta, U: 1.001 * LinearProblem.cross_vjp(problem, W, theta, U)
-    with pytest.raises(AssertionError, match="cross_vjp"):
+    linearize = problem.linearize
+
+    def wrong(solution, workspace):
+        response = linearize(solution, workspace)
+        response.phi *= 1.001
+        return response
+
+    problem.linearize = wrong
+    with pytest.raises(AssertionError, match="contract"):
         check_problem(problem, theta)
 
 
@@ -77,14 +84,14 @@ def curvatures(problem):
 @pytest.mark.parametrize("loss", SMOOTH_LOSSES, ids=repr)
 def test_every_curvature_gives_the_same(loss, options):
     _, problem, theta = grouped(loss, **options)
-    U = np.random.default_rng(0).normal(size=problem.start().shape)
+    U = np.random.default_rng(0).normal(size=problem.start().W.shape)
     par, tasks = problem.parameters(theta), np.arange(problem.n_tasks)
     found = {}
     for kind in curvatures(problem):
         state = kind(problem)
         draws = np.random.default_rng(1)
         for _ in range(3):  # the last of several visits: what is kept must follow
-            W = draws.normal(size=problem.start().shape)
+            W = draws.normal(size=problem.start().W.shape)
             Z = problem.design.decisions(W)
             state.refresh(Z, par, tasks)
         rhs = np.stack([U, W], axis=2)
@@ -92,12 +99,12 @@ def test_every_curvature_gives_the_same(loss, options):
         parts = {
             "phi": state.phi(W, par, tasks),
             "phi of some tasks": state.phi(W[some], par, some),
-            "gram_times": state.gram_times(U, Z, par),
+            "gram_times": state.gram_times(U),
             "solve": state.factor(par, problem.diagonal(par), tasks)(rhs),
             "solve some tasks": state.factor(par, problem.diagonal(par), some)(rhs[some]),
         }
         if "epsilon" in loss.tunable:
-            parts["psi"] = state.psi(Z, par)
+            parts["psi"] = state.psi("epsilon", Z, par)
         found[kind.__name__] = parts
     wanted = found.pop("WeightedGram")
     assert found
@@ -112,22 +119,22 @@ def test_every_curvature_leads_to_the_same_solution_and_gradient(loss):
     answers = []
     bilevel, problem, theta = grouped(loss, sample_weight=True)
     for kind in curvatures(problem):
-        problem.curvature = kind(problem)
+        bilevel.workspaces = [kind(problem)]
         evaluation = bilevel.differentiate(bilevel.evaluate(theta), order=2)
-        answers.append((evaluation.points[0].W, evaluation.gradient, evaluation.hessian))
+        answers.append((evaluation.solutions[0].W, evaluation.gradient, evaluation.hessian))
     for other in answers[1:]:
         for got, wanted in zip(other, answers[0], strict=True):
             assert relative_error(got, wanted) < 1e-7
 
 
 def test_the_right_curvature_is_chosen(monkeypatch):
-    assert isinstance(grouped(SquaredHinge())[1].curvature, PieceGram)
-    assert isinstance(grouped(Logistic())[1].curvature, WeightedGram)
-    assert isinstance(grouped(SquaredHinge(), sparse=True)[1].curvature, GramFree)
+    assert isinstance(grouped(SquaredHinge())[1].workspace(), PieceGram)
+    assert isinstance(grouped(Logistic())[1].workspace(), WeightedGram)
+    assert isinstance(grouped(SquaredHinge(), sparse=True)[1].workspace(), GramFree)
     monkeypatch.setattr(module, "GRAM_BYTES", 0)
-    assert isinstance(grouped(SquaredHinge())[1].curvature, WeightedGram)
+    assert isinstance(grouped(SquaredHinge())[1].workspace(), WeightedGram)
     monkeypatch.setattr(module, "GRAM_COLUMNS", 2)
-    assert isinstance(grouped(SquaredHinge())[1].curvature, GramFree)
+    assert isinstance(grouped(SquaredHinge())[1].workspace(), GramFree)
 
 
 def from_scratch(problem, point):
@@ -137,7 +144,7 @@ def from_scratch(problem, point):
     object.__setattr__(problem.folds, "partition", False)
     try:
         state.__init__(problem)
-        state.refresh(point.Z, point.par, np.arange(problem.n_tasks))
+        state.refresh(point.decisions, point.par, np.arange(problem.n_tasks))
     finally:
         object.__setattr__(problem.folds, "partition", partition)
     return state
@@ -152,12 +159,12 @@ def test_flips_keep_the_gram_matrices_exact(loss, options):
     evaluation, flips = None, 0
     for _ in range(60):
         theta = rng.uniform(bilevel.space.lower, bilevel.space.upper)
-        before = problem.curvature.codes.copy()
+        before = bilevel.workspaces[0].codes.copy()
         evaluation = bilevel.evaluate(theta, evaluation if rng.random() < 0.5 else None)
-        flips += int(np.sum(before != problem.curvature.codes))
+        flips += int(np.sum(before != bilevel.workspaces[0].codes))
     assert flips > 1000 or isinstance(loss, Squared)
-    fresh = from_scratch(problem, evaluation.points[0])
-    kept = problem.curvature
+    fresh = from_scratch(problem, evaluation.solutions[0])
+    kept = bilevel.workspaces[0]
     trains = problem.folds.train[problem.split]
     np.testing.assert_array_equal(kept.codes[trains], fresh.codes[trains])
     for name in ("G", "b0", "b1"):
@@ -170,16 +177,16 @@ def test_flips_keep_the_gram_matrices_exact(loss, options):
 def test_flips_of_a_subset_of_tasks():
     """Tasks that finish early leave the rest to flip alone; the sums of all folds must not follow."""
     _, problem, theta = grouped(SquaredHinge())
-    par, rng = problem.parameters(theta), np.random.default_rng(0)
-    Z = problem.design.decisions(rng.normal(size=problem.start().shape))
+    par, rng, kept = problem.parameters(theta), np.random.default_rng(0), problem.workspace()
+    Z = problem.design.decisions(rng.normal(size=problem.start().W.shape))
     for tasks in ([0, 1, 2], [1], [0, 2], [0, 1, 2], [2]):
         tasks = np.array(tasks)
         Z[tasks] = problem.design.decisions(rng.normal(size=(len(tasks), problem.n_columns)))
-        problem.curvature.refresh(Z[tasks], par, tasks)
-    point = problem.point(problem.start(), theta, Z=Z)
+        kept.refresh(Z[tasks], par, tasks)
+    point = problem.at(problem.start().W, theta, Z)
     fresh = from_scratch(problem, point)
-    assert relative_error(problem.curvature.G, fresh.G) < 1e-10
-    assert relative_error(problem.curvature.b0, fresh.b0) < 1e-10
+    assert relative_error(kept.G, fresh.G) < 1e-10
+    assert relative_error(kept.b0, fresh.b0) < 1e-10
 
 
 def test_an_old_evaluation_can_still_be_differentiated():
@@ -199,7 +206,7 @@ def test_when_no_row_is_active_the_intercept_is_in_the_middle():
     bilevel, _ = small_bilevel(SquaredEpsilonInsensitive(), Squared(), {"epsilon": Lin(0, 1e6)})
     evaluation = bilevel.differentiate(bilevel.evaluate(np.array([1e5])), order=2)
     assert evaluation.converged
-    problem, W = bilevel.problems[0], evaluation.points[0].W
+    problem, W = bilevel.problems[0], evaluation.solutions[0].W
     np.testing.assert_array_equal(W[:, :-1], 0.0)
     for w, train in zip(W, problem.folds.train[problem.split], strict=True):
         y = problem.Y[0][train]
@@ -248,7 +255,7 @@ def test_a_partition_equals_the_same_splits_without_its_shortcuts(loss, weighted
         a = partition.differentiate(partition.evaluate(theta), order=2)
         b = twice.differentiate(twice.evaluate(theta), order=2)
         assert a.objective == pytest.approx(b.objective, rel=1e-10)
-        assert relative_error(b.points[0].W[:4], a.points[0].W) < 1e-8
+        assert relative_error(b.solutions[0].W[:4], a.solutions[0].W) < 1e-8
         assert relative_error(b.task_objectives, np.tile(a.task_objectives, 2)) < 1e-9
         assert relative_error(b.gradient, a.gradient) < 1e-7
         assert relative_error(b.hessian, a.hessian) < 1e-6
@@ -262,11 +269,11 @@ def test_folds_are_what_one_would_train_by_hand(loss):
     together = hand_made(X, y, splits, loss)
     theta = np.log([0.2])
     evaluation = together.evaluate(theta)
-    coef, bias = together.problems[0].design.to_user(evaluation.points[0].W)
+    coef, bias = together.problems[0].design.to_user(evaluation.solutions[0].W)
     errors = []
     for t, (train, validation) in enumerate(splits):
         alone = hand_made(X[train], y[train], [(np.arange(len(train)), np.arange(1))], loss)
-        W = Newton(tol=1e-12).solve(alone.problems[0], theta, alone.problems[0].start()).W
+        W = alone.problems[0].solved(Newton(tol=1e-12), theta).W
         own_coef, own_bias = alone.problems[0].design.to_user(W)
         assert relative_error(coef[t], own_coef[0]) < 1e-8
         assert bias[t] == pytest.approx(own_bias[0], rel=1e-7, abs=1e-9)
@@ -305,7 +312,7 @@ def test_standardisation_inside_folds_is_a_scale_of_the_penalty(loss):
 
 
 def _user_decisions(bilevel, evaluation, task, X):
-    coef, bias = bilevel.problems[0].design.to_user(evaluation.points[0].W)
+    coef, bias = bilevel.problems[0].design.to_user(evaluation.solutions[0].W)
     return X @ coef[task] + bias[task]
 
 
@@ -356,8 +363,8 @@ def test_rows_at_a_kink_are_counted():
         X, y, [(np.array([0, 1, 2]), np.array([3]))], SquaredHinge(), intercept=False
     ).problems[0]
     at_kink = problem.design.from_user(np.array([[1.0]]), np.zeros(1))
-    assert problem.n_kinks(problem.point(at_kink, np.zeros(1))) == 1  # the validation row would be a second
-    assert problem.n_kinks(problem.point(0.5 * at_kink, np.zeros(1))) == 0
+    assert problem.n_kinks(problem.at(at_kink, np.zeros(1))) == 1  # the validation row would be a second
+    assert problem.n_kinks(problem.at(0.5 * at_kink, np.zeros(1))) == 0
 
 
 # Least squares as a scout.

@@ -67,7 +67,7 @@ def test_hypergradients_against_differences(basis, kernel, C):
     bilevel, theta = program(basis, kernel, C, weighted=C == 1.0, seed=1)
     evaluation = bilevel.evaluate(theta)
     assert evaluation.converged
-    assert bilevel.problems[0].residual(evaluation.points[0]).max() < 1e-11
+    assert bilevel.problems[0].residual(evaluation.solutions[0], bilevel.workspaces[0]).max() < 1e-11
     check_hypergradient(bilevel, theta, rtol=1e-5)
 
 
@@ -76,9 +76,14 @@ def test_another_criterion(basis):
     check_hypergradient(*program(basis, RBF(0.4), criterion=Absolute(), seed=2))
 
 
+def variables(solution):
+    """Decisions, and coefficients in units of their bounds."""
+    return np.column_stack([solution.decisions, solution.state.share])
+
+
 def pinned(bilevel, theta):
-    point = bilevel.evaluate(theta).points[0]
-    return [system.slope is not None for system in bilevel.problems[0].systems(point)]
+    point = bilevel.evaluate(theta).solutions[0]
+    return [system.slope is not None for system in bilevel.linearized(0, point).systems]
 
 
 @pytest.mark.parametrize("seed", [1, 2, 4])
@@ -93,7 +98,7 @@ def test_sensitivities_against_differences():
     here = bilevel.differentiate(bilevel.evaluate(theta), order=2)
     J = here.sensitivities[0]
     for i, step in enumerate(1e-6 * np.eye(len(theta))):
-        up, down = (bilevel.evaluate(theta + sign * step, here).points[0].W for sign in (1, -1))
+        up, down = (variables(bilevel.evaluate(theta + sign * step, here).solutions[0]) for sign in (1, -1))
         assert relative_error(J[:, :, i], (up - down) / 2e-6) < 1e-5
         assert np.abs(J[:, :, i]).max() > 1e-3
 
@@ -103,8 +108,8 @@ def test_a_warm_start_ends_where_a_cold_one_does():
     here = bilevel.differentiate(bilevel.evaluate(theta), order=2)
     away = theta + np.array([0.3, 0.05, -0.2])
     warm, cold = bilevel.evaluate(away, here), bilevel.evaluate(away)
-    assert relative_error(warm.points[0].Z, cold.points[0].Z) < 1e-11
-    assert warm.points[0].steps < 120
+    assert relative_error(warm.solutions[0].decisions, cold.solutions[0].decisions) < 1e-11
+    assert warm.solutions[0].steps < 120
 
 
 # The pieces.
@@ -195,7 +200,7 @@ def test_classification_is_refused():
     with pytest.raises(ValueError, match="regression; got Hinge"):
         from foldwise.problems.semiparametric import SemiparametricProblem
 
-        SemiparametricProblem._check_loss(SemiparametricProblem.__new__(SemiparametricProblem), Hinge())
+        SemiparametricProblem.check_loss(SemiparametricProblem.__new__(SemiparametricProblem), Hinge())
 
 
 @pytest.mark.parametrize("seed", range(3))

@@ -114,7 +114,7 @@ def test_the_gradient_follows_the_row_that_holds_the_intercept(tuned, monkeypatc
         bilevel = program(machine, space, X, y, splits)
         theta = bilevel.space.theta({tuned: 0.02 if tuned == "C" else 0.3})
         at, h = bilevel.differentiate(bilevel.evaluate(theta)), 1e-6
-        pins = at.points[0].pins
+        pins = at.solutions[0].pins
         held += len(pins)
         with monkeypatch.context() as patch:
             patch.setattr(LibSvm, "_left_free", lambda *a, pins=pins: pins.get(a[-1], NONE))
@@ -179,7 +179,7 @@ def test_a_smooth_loss_on_its_straight_pieces_has_its_intercept_in_the_middle(ma
         for value in path[::way] * (6.0 if name == "epsilon" else 1.0):
             theta = bilevel.space.theta({name: value})
             warm = bilevel.differentiate(bilevel.evaluate(theta, warm), 2)
-            flat += bilevel.problems[0].flat_intercepts(warm.points[0])
+            flat += bilevel.problems[0].flat_intercepts(warm.solutions[0])
             own = clone(machine).set_params(**bilevel.space.params(theta))
             folds = []
             for train, test in splits:

@@ -92,10 +92,8 @@ def dense_answers():
     def answer(loss, name):
         if (loss, name) not in kept:
             _, problem, theta = program(loss, documents()[0].toarray(), **OPTIONS[name])
-            problem.curvature = PieceGram(problem)
-            kept[loss, name] = problem.value(
-                Newton(tol=1e-12).solve(problem, theta, problem.start()).W, theta
-            )
+            point = problem.solved(Newton(tol=1e-12), theta, workspace=PieceGram(problem))
+            kept[loss, name] = problem.value(point, None)
         return kept[loss, name]
 
     return answer
@@ -106,11 +104,11 @@ def dense_answers():
 @pytest.mark.usefixtures("path")
 def test_sparse_solutions_are_those_of_a_dense_copy(loss, name, dense_answers):
     _, problem, theta = program(loss, documents()[0], **OPTIONS[name])
-    assert isinstance(problem.curvature, GramFree)
-    point = Newton(tol=1e-10).solve(problem, theta, problem.start())
+    assert isinstance(problem.workspace(), GramFree)
+    point = problem.solved(Newton(tol=1e-10), theta)
     assert point.converged.all()
-    assert problem.row_residual(point).max() < 1e-9
-    assert relative_error(problem.value(point.W, theta), dense_answers(loss, name)) < 1e-10
+    assert problem.residual(point, None).max() < 1e-9
+    assert relative_error(problem.value(point, None), dense_answers(loss, name)) < 1e-10
 
 
 @pytest.mark.parametrize("name", OPTIONS)
@@ -131,7 +129,7 @@ def test_a_factor_with_a_border_is_a_new_factor():
     _, problem, theta = program(HINGE, documents()[0], weighted=True)
     par, tasks = problem.parameters(theta), np.arange(problem.n_tasks)
     rng = np.random.default_rng(0)
-    Z = problem.design.decisions(rng.normal(size=problem.start().shape))
+    Z = problem.design.decisions(rng.normal(size=problem.start().W.shape))
     rhs = rng.normal(size=(problem.n_tasks, problem.n_columns, 2))
     kept = GramFree(problem)
     lowers = None
@@ -152,18 +150,19 @@ def test_no_rows_with_curvature():
     """All margins are wide: only the penalty and the stand-in for the intercept are left."""
     _, problem, theta = program(HINGE, documents()[0])
     par, tasks = problem.parameters(theta), np.arange(problem.n_tasks)
-    problem.curvature.refresh(10.0 * np.tile(problem.Y, (problem.n_tasks, 1)), par, tasks)
+    kept = problem.workspace()
+    kept.refresh(10.0 * np.tile(problem.Y, (problem.n_tasks, 1)), par, tasks)
     rhs = np.random.default_rng(0).normal(size=(problem.n_tasks, problem.n_columns, 1))
-    got = problem.curvature.factor(par, problem.diagonal(par), tasks)(rhs)
+    got = kept.factor(par, problem.diagonal(par), tasks)(rhs)
     assert relative_error(got[:, :-1], rhs[:, :-1]) < 1e-12
 
 
 @pytest.mark.parametrize("loss", [HINGE, TUBE], ids=["hinge", "tube"])
 def test_the_first_guess_is_near_and_leaves_warm_starts_alone(loss):
     _, problem, theta = program(loss, documents()[0], intercept_penalty=1.0, weighted=True)
-    guess = first_guess(problem, theta, problem.start())
-    point = Newton(tol=1e-10).solve(problem, theta, problem.start())
-    assert relative_error(problem.value(guess, theta), problem.value(point.W, theta)) < 1e-3
+    guess = first_guess(problem, theta, problem.start().W)
+    point = problem.solved(Newton(tol=1e-10), theta)
+    assert relative_error(problem.objective(guess, point.par), problem.value(point, None)) < 1e-3
     assert first_guess(problem, theta, point.W) is point.W
     some = point.W.copy()
     some[1] = 0.0
@@ -208,9 +207,9 @@ def test_nothing_as_large_as_columns_squared():
 
 def test_wide_dense_data_use_the_rows(monkeypatch):
     X = documents()[0].toarray()
-    assert isinstance(program(HINGE, X)[1].curvature, GramFree)
+    assert isinstance(program(HINGE, X)[1].workspace(), GramFree)
     monkeypatch.setattr(curvature_module, "WIDE", 10.0)
-    assert isinstance(program(HINGE, X)[1].curvature, PieceGram)
+    assert isinstance(program(HINGE, X)[1].workspace(), PieceGram)
 
 
 def test_bounds_of_sparse_data_follow_the_rows():

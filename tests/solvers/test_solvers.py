@@ -45,8 +45,8 @@ def test_contract(solver, loss, seed):
 class Hasty(Newton):
     """Claims convergence whatever it reached."""
 
-    def solve(self, problem, theta, W):
-        point = Newton(tol=1e-3, max_iter=self.max_iter).solve(problem, theta, W)
+    def solve(self, problem, theta, state, workspace):
+        point = Newton(tol=1e-3, max_iter=self.max_iter).solve(problem, theta, state, workspace)
         point.converged[:] = True
         return point
 
@@ -55,8 +55,8 @@ class Hasty(Newton):
 class Wrong(Newton):
     """Solves another problem."""
 
-    def solve(self, problem, theta, W):
-        return super().solve(problem, theta + 0.1, W)
+    def solve(self, problem, theta, state, workspace):
+        return super().solve(problem, theta + 0.1, state, workspace)
 
 
 @pytest.mark.parametrize(
@@ -83,10 +83,10 @@ def solve(X, y, loss, *, C=1.0, lam=1.0, intercept=True, weight=None, strength=0
         form = np.append(-design.shift / design.scale, 1.0)[None]
     penalty = Quadratic(1.0 / design.scale[None] ** 2, design.n_columns, form, strength)
     problem = LinearProblem(design, y[None], folds, loss, parameters, penalty, weight)
-    point = (solver or Newton(tol=1e-12)).solve(problem, NO_THETA, problem.start())
+    point = problem.solved(solver or Newton(tol=1e-12), NO_THETA)
     assert point.converged.all()
     coef, bias = design.to_user(point.W)
-    value = float(problem.value(point.W, NO_THETA)[0])
+    value = float(problem.value(point, None)[0])
     weight = np.ones(n) if weight is None else weight
     direct = primal(coef[0], bias[0], X, y, loss, C, lam[0], weight, strength)
     assert value == pytest.approx(direct, rel=1e-9)
@@ -257,8 +257,8 @@ def test_newton_and_fista_agree(loss, options):
         tune["epsilon"] = Lin(0, 2)
     bilevel, theta = small_bilevel(loss, Squared(), tune, sample_weight=True, **options)
     problem = bilevel.problems[0]
-    newton = Newton(tol=1e-12).solve(problem, theta, problem.start())
-    fista = Fista(tol=1e-11).solve(problem, theta, problem.start())
+    newton = problem.solved(Newton(tol=1e-12), theta)
+    fista = problem.solved(Fista(tol=1e-11), theta)
     assert newton.converged.all()
     assert fista.converged.all()
     assert relative_error(fista.W, newton.W) < 1e-8
@@ -279,9 +279,9 @@ def test_newton_and_fista_agree_with_a_penalised_intercept():
 def test_fista_leaves_finished_tasks_alone(loss, seed, C):
     """While other tasks go on, one that is finished must not drift away again."""
     problem = small_bilevel(loss, Squared(), n_splits=5, seed=seed)[0].problems[0]
-    point = Fista(tol=1e-9).solve(problem, np.log([C]), problem.start())
+    point = problem.solved(Fista(tol=1e-9), np.log([C]))
     assert point.converged.all()
-    assert problem.row_residual(point).max() <= 1.001e-9
+    assert problem.residual(point, None).max() <= 1.001e-9
 
 
 @pytest.mark.parametrize("loss", SMOOTH_LOSSES, ids=repr)
@@ -294,8 +294,8 @@ def test_dense_and_csr_agree(loss):
     assert not csr.design.is_dense
     penalty = Quadratic(csr.penalty.scale * csr.design.scale**2 / design.scale**2, design.n_columns)
     other = LinearProblem(design, csr.Y, csr.folds, loss, csr.parameters, penalty)
-    a, b = (Newton(tol=1e-12).solve(p, theta, p.start()) for p in (csr, other))
-    assert relative_error(b.Z, a.Z) < 1e-8
+    a, b = (p.solved(Newton(tol=1e-12), theta) for p in (csr, other))
+    assert relative_error(b.decisions, a.decisions) < 1e-8
 
 
 # Hard cases.
@@ -316,16 +316,16 @@ def test_too_few_steps_are_reported():
     bilevel, theta = small_bilevel(Logistic(), Squared(), solver=Newton(max_iter=1))
     evaluation = bilevel.evaluate(theta)
     assert not evaluation.converged
-    assert not evaluation.points[0].converged.any()
+    assert not evaluation.solutions[0].converged.any()
 
 
 def test_newton_takes_a_handful_of_steps_and_none_from_its_solution():
     for loss in SMOOTH_LOSSES:
         bilevel, theta = small_bilevel(loss, Squared())
         problem = bilevel.problems[0]
-        point = Newton().solve(problem, theta, problem.start())
+        point = problem.solved(Newton(), theta)
         assert 1 <= point.steps <= 12
-        assert Newton().solve(problem, theta, point.W).steps == 0
+        assert problem.solved(Newton(), theta, point.state).steps == 0
 
 
 @pytest.mark.parametrize("loss", [Squared(), SquaredEpsilonInsensitive(), Huber()], ids=repr)

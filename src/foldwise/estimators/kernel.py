@@ -18,6 +18,7 @@ from foldwise.losses import Loss
 from foldwise.models.base import Role, Rows
 from foldwise.models.kernel import KernelModel, assemble_kernel, dense_rows
 from foldwise.problems.gram import choose_landmarks
+from foldwise.problems.kernel import Decisions
 from foldwise.space import Space
 
 __all__ = ["KERNEL", "KernelByName", "KernelSVC", "KernelSVR", "as_kernel", "kernel_roles", "kernel_tunable"]
@@ -70,15 +71,13 @@ LANDMARK_ROWS = 1_500
 """From this many rows on the solution through landmarks, where few suffice, is the start of the exact one."""
 
 
-def _landmark_start(
-    model: KernelModel, X: np.ndarray, rows: Rows, solver: Any, start: np.ndarray
-) -> np.ndarray:
+def _landmark_start(model: KernelModel, X: np.ndarray, rows: Rows, solver: Any, start: Any) -> Any:
     """Decisions of the model seen through landmarks; ``start`` itself where many landmarks would be needed."""
     landmarks, unseen = choose_landmarks(model.kernel, X, 1e-4, min(len(X) // 10, 400))
     if unseen > 1e-4:
         return start
     problem = assemble_kernel(model, X, rows, [], Space(()), landmarks=landmarks)
-    return solver.solve(problem, np.zeros(0), start).W
+    return problem.solved(solver, np.zeros(0), start).state
 
 
 class KernelByName(BaseEstimator):
@@ -144,12 +143,12 @@ class _Kernel(KernelByName, Machine):
     def _solve(self, model: KernelModel, X: np.ndarray, rows: Rows, start: Any = None) -> None:
         problem = assemble_kernel(model, X, rows, [], Space(()))
         solver = model.solver(problem, self.tol, self.max_iter)
-        W = problem.start()
+        state = problem.start()
         if start is not None and start[0].shape == problem.Y.shape:
-            W = np.column_stack([start[0][:, problem.folds.order], start[1]])
+            state = Decisions(start[0][:, problem.folds.order], np.asarray(start[1], float))
         elif len(X) >= LANDMARK_ROWS and not (model.loss.polyhedral or model.kernel.precomputed):
-            W = _landmark_start(model, X, rows, solver, W)
-        point = solver.solve(problem, np.zeros(0), W)
+            state = _landmark_start(model, X, rows, solver, state)
+        point = problem.solved(solver, np.zeros(0), state)
         self._check_converged(point, "raise max_iter")
         alpha = np.empty_like(point.alpha)
         alpha[:, problem.folds.order] = point.alpha
@@ -160,7 +159,7 @@ class _Kernel(KernelByName, Machine):
         self.support_ = used
         self.support_vectors_ = X[used]
         self.dual_coef_ = alpha[:, used]
-        self.intercept_ = point.W[:, -1]
+        self.intercept_ = point.b
 
     def _decisions(self, X: Any) -> np.ndarray:
         """Decisions on new rows, shape (rows, problems); formed in blocks of rows."""

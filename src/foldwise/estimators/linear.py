@@ -94,7 +94,7 @@ class _Linear(Machine):
         problem = assemble(model, X, rows, [], Space(()))
         self._spread = column_spread(X)
         solver = model.solver(problem, self.tol, self.max_iter, self.solver)
-        point = solver.solve(problem, np.zeros(0), problem.start())
+        point = problem.solved(solver, np.zeros(0))
         self._check_converged(point, "raise max_iter, or standardise the features")
         self._set_solution(*problem.design.to_user(point.W))
 

@@ -22,7 +22,8 @@ class Loss:
     """Base of all losses: value and derivatives in the decision, elementwise.
 
     A subclass gives ``value``, ``grad`` and, when ``smooth``, ``hess``. Adding a loss takes nothing else; passing it
-    to :func:`foldwise.testing.check_loss` earns every check.
+    to :func:`foldwise.testing.check_loss` earns every check. A parameter that is to be tuned is named in ``tunable``
+    and has a method ``grad_<name>(z, y)``, the derivative of ``grad`` in it; its values come as arrays then.
 
     Examples
     --------
@@ -59,6 +60,11 @@ class Loss:
     def smoothed(self, band: float) -> Loss | None:
         """A smooth loss that differs only within ``band`` of the corners; None for one that has no use for it."""
         return None
+
+    def grad_in(self, name: str, z: Array, y: Array) -> Array:
+        """Derivative of :meth:`grad` in the parameter ``name``, one of ``tunable``: by the method ``grad_<name>``."""
+        slope: Array = getattr(self, f"grad_{name}")(z, y)
+        return slope
 
     def third(self, z: Array, y: Array) -> Array:
         """Third derivative in ``z`` away from kinks."""
@@ -118,7 +124,7 @@ def typical_curvature(loss: Loss, spread: float) -> float:
     (2.0, 0.2)
     """
     if loss.task == "regression" and spread > 0:
-        flat = loss.replace(**dict.fromkeys(loss.tunable, 0.0))
+        flat = loss.replace(epsilon=0.0) if "epsilon" in loss.tunable else loss
         return max(float(flat.grad(np.array([spread]), np.zeros(1))[0]) / spread, np.finfo(float).tiny)
     bend = float(loss.hess(np.zeros(1), np.ones(1))[0])
     return bend if bend > 0.1 else 1.0

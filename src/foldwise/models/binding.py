@@ -123,7 +123,8 @@ def build_parameters(
             base[role.kind] += _fixed(name, role, model.values[name], layout)
     if model.class_weight is not None and "class_weight" not in dimensions:
         base["log_c"] += np.log(_class_weights(model, rows, folds, layout))
-    return ParameterMap(space, bindings, **base, bounds=bounds)
+    parts = (base["log_c"], base["epsilon"], base["log_lam"], base["log_kernel"])
+    return ParameterMap(space, bindings, *parts, bounds, base["log_near"])
 
 
 def _bounds(model: Model, dimensions: Mapping[str, Dimension], K: int, d: int) -> tuple[Array, Array]:

@@ -20,7 +20,7 @@ from foldwise.optimizers.quadratic import REACH, natural_units, promising_step
 from foldwise.result import KINKED_TOL, KKT_TOL, MESSAGES, SMOOTH_TOL, Record, Result, Status, judged
 from foldwise.space import Space
 
-__all__ = ["Minimizer", "Optimizer", "StopSearch", "Trace", "largest_promise", "run"]
+__all__ = ["Minimizer", "Optimizer", "StopSearch", "Trace", "largest_promise", "run", "run_to_end"]
 
 
 class StopSearch(Exception):
@@ -230,8 +230,7 @@ class Trace:
         if evaluation.converged:
             return True
         with np.errstate(all="ignore"):
-            pairs = zip(self.bilevel.problems, evaluation.points, strict=True)
-            return all(bool(np.all(problem.row_residual(point) <= KKT_TOL)) for problem, point in pairs)
+            return bool(np.all(np.array(self.bilevel.residuals(evaluation)) <= KKT_TOL))
 
     def vouch(self, evaluation: Evaluation, promised: float) -> None:
         """Say that, kinks around it included, a point promises this share of the objective within a tenth of a unit."""
@@ -337,7 +336,12 @@ REMEDY = "scale the features (StandardScaler), narrow the bounds, or start elsew
 """What to do where a training problem has no finite answer."""
 
 
-def run(
+def run(optimizer: Optimizer, bilevel: Bilevel, theta0: np.ndarray, **options: Any) -> Result:
+    """The result of :func:`run_to_end`, which has the options, without the evaluation."""
+    return run_to_end(optimizer, bilevel, theta0, **options)[0]
+
+
+def run_to_end(
     optimizer: Optimizer,
     bilevel: Bilevel,
     theta0: np.ndarray,
@@ -349,8 +353,9 @@ def run(
     candidates: Sequence[np.ndarray] = (),
     may_abandon: bool = False,
     look: bool = False,
-) -> Result:
-    """Run a method within its limits. The point returned is the best admissible one evaluated, certified from the rows.
+) -> tuple[Result, Evaluation]:
+    """Run a method within its limits. The point returned is the best admissible one evaluated, certified from the rows;
+    with it the evaluation that it comes from.
 
     Ctrl-C ends the search, not the program: the best point so far is returned with that status. Before any
     evaluation is complete there is nothing to return, and the interrupt passes through. ``candidates`` are further
@@ -398,7 +403,7 @@ def run(
         raise ValueError(
             f"the cross-validation error is not finite at any point that was evaluated; {REMEDY}"
         )
-    return _result(optimizer, trace, status)
+    return _result(optimizer, trace, status), trace.best
 
 
 def _scan(trace: Trace, candidates: list[np.ndarray]) -> np.ndarray:

@@ -143,10 +143,10 @@ class _Rows:
 
     def __init__(self, bilevel: Bilevel, here: Evaluation, unit: np.ndarray) -> None:
         blocks, slopes, offsets, weights = [], [], [], []
-        parts = zip(bilevel.problems, here.points, here.sensitivities, strict=True)
-        for problem, point, J in parts:
-            for m, rows, z, y, v in problem.validation(point):
-                blocks.append(problem.moves(J, m, rows).T * unit)
+        for i, (solution, J) in enumerate(zip(bilevel.solutions(here), here.sensitivities, strict=True)):
+            response = bilevel.linearized(i, solution)
+            for m, rows, z, y, v in bilevel.problems[i].validation(solution):
+                blocks.append(response.moves(J, m, rows).T * unit)
                 pieces = _pieces(bilevel.criterion.loss, z, y)
                 slopes.append(np.stack([k for k, _ in pieces]))
                 offsets.append(np.stack([c + k * z for k, c in pieces]))

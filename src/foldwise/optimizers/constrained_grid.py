@@ -126,8 +126,8 @@ class ConstrainedGrid(Minimizer):
         kept = np.arange(block.size)
         while len(kept) > self.max_features:
             size = np.zeros(block.size)
-            for problem, point in zip(trace.bilevel.problems, here.points, strict=True):
-                weights, _ = problem.design.to_user(point.W)
+            for problem, state in zip(trace.bilevel.problems, here.states, strict=True):
+                weights, _ = problem.design.to_user(state.W)
                 np.add.at(size, block.index, np.sum(weights**2, axis=0))
             kept = np.delete(kept, np.argmin(size[kept]))
             theta = here.theta.copy()

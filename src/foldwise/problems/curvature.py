@@ -15,7 +15,8 @@ sides of shape (tasks, columns, k), where ``tol`` is the relative residual that 
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
 
 import numpy as np
 
@@ -27,7 +28,11 @@ from foldwise.problems.rowspace import RowSpace
 if TYPE_CHECKING:
     from foldwise.problems.linear import LinearProblem
 
-__all__ = ["GramFree", "PieceGram", "WeightedGram", "make_curvature"]
+__all__ = ["Curvature", "GramFree", "PieceGram", "WeightedGram", "make_curvature", "stores_grams"]
+
+Array: TypeAlias = np.ndarray[Any, Any]
+Inverse: TypeAlias = Callable[[Array], Array]
+"""Inverse Hessians of tasks, on right-hand sides of shape (tasks, columns, k)."""
 
 GRAM_COLUMNS = 3_000
 GRAM_BYTES = 2_000_000_000
@@ -35,20 +40,46 @@ WIDE = 2.0
 """With this many columns to a row, systems in the space of the rows are the smaller ones."""
 
 
-def make_curvature(problem: LinearProblem) -> Any:
-    """The cheapest of the three for this problem."""
+class Curvature(Protocol):
+    """Sums over rows at the weights that it was last brought to; the workspace of a linear problem."""
+
+    def refresh(self, Z: Array, par: Canonical, tasks: Array) -> Array:
+        """Bring ``tasks`` to decisions ``Z``, one row for each; which of them changed."""
+
+    def phi(self, W: Array, par: Canonical, tasks: Array) -> Array:
+        """``sum_j v_j l'_j x_j`` per task and cell."""
+
+    def psi(self, name: str, Z: Array, par: Canonical) -> Array:
+        """``d phi`` of all tasks in the loss's own parameter ``name``."""
+
+    def gram_times(self, U: Array) -> Array:
+        """``sum_j v_j l''_j x_j x_j' u`` of all tasks, per cell."""
+
+    def factor(self, par: Canonical, diagonal: Array, tasks: Array, tol: float | None = None) -> Inverse:
+        """The inverse Hessians of ``tasks``; where they are not exact, with ``tol`` as relative residual."""
+
+
+def is_gram_free(problem: LinearProblem) -> bool:
+    """Whether no matrix of columns by columns is made."""
     D = problem.n_columns
-    stored = 8 * D * D * problem.n_tasks * (problem.n_cells + 1)
-    if not problem.design.is_dense or D > GRAM_COLUMNS or WIDE * problem.n_rows < D:
+    return not problem.design.is_dense or D > GRAM_COLUMNS or WIDE * problem.n_rows < D
+
+
+def stores_grams(problem: LinearProblem) -> bool:
+    """Whether Gram matrices are stored and kept up to date: the loss has pieces that know of its tube alone."""
+    stored = 8 * problem.n_columns**2 * problem.n_tasks * (problem.n_cells + 1)
+    pieces = problem.loss.piecewise_quadratic and set(problem.loss.tunable) <= {"epsilon"}
+    return pieces and stored <= GRAM_BYTES and not is_gram_free(problem)
+
+
+def make_curvature(problem: LinearProblem) -> Curvature:
+    """The cheapest of the three for this problem."""
+    if is_gram_free(problem):
         return GramFree(problem)
-    if problem.loss.piecewise_quadratic and stored <= GRAM_BYTES:
-        return PieceGram(problem)
-    return WeightedGram(problem)
+    return PieceGram(problem) if stores_grams(problem) else WeightedGram(problem)
 
 
-def _guarded(
-    problem: LinearProblem, par: Canonical, diagonal: np.ndarray, tasks: np.ndarray, bend: np.ndarray
-):
+def _guarded(problem: LinearProblem, par: Canonical, diagonal: Array, tasks: Array, bend: Array) -> Array:
     """The penalty's diagonal, with a stand-in for the curvature of a free intercept where no row gives any.
 
     ``bend`` is the curvature of the intercept, one number per task. With none, Newton's step along it would be
@@ -67,10 +98,10 @@ def _guarded(
 class _Factors:
     """Cholesky factors of the tasks' Hessians."""
 
-    def __init__(self, hessians: list[np.ndarray]) -> None:
+    def __init__(self, hessians: list[Array]) -> None:
         self.factors = [cholesky(H) for H in hessians]
 
-    def __call__(self, rhs: np.ndarray) -> np.ndarray:
+    def __call__(self, rhs: Array) -> Array:
         out = np.empty_like(rhs)
         for i, factor in enumerate(self.factors):
             out[i] = cholesky_solve(factor, rhs[i])
@@ -92,7 +123,6 @@ class PieceGram:
         self.b1 = np.zeros((M, Q, D))
         self.codes = np.full((M, problem.n_rows), NONE, dtype=np.int8)
         self.largest = np.zeros((M, Q))
-        self.stamp = 0
         if problem.folds.partition:
             self.seed()
 
@@ -100,7 +130,7 @@ class PieceGram:
         """Start with every training row on the loss's common piece, from the Gram matrices of the blocks."""
         p = self.problem
         loss: Any = p.loss
-        grams, code = p.block_grams(), loss.common_piece
+        grams, code = p.block_grams, loss.common_piece
         codes = np.full(p.n_rows, code, dtype=np.int8)
         for k in range(p.n_targets):
             a, b0, b1 = (p.weight * values for values in loss.coefficients(codes, p.Y[k]))
@@ -118,9 +148,8 @@ class PieceGram:
                 self.b0[m], self.b1[m] = rest[:, 0], rest[:, 1]
         self.codes[:] = code
         self.largest = np.einsum("mqdd->mq", self.G)
-        self.stamp += 1
 
-    def refresh(self, Z: np.ndarray, par: Canonical, tasks: np.ndarray) -> np.ndarray:
+    def refresh(self, Z: Array, par: Canonical, tasks: Array) -> Array:
         """Bring the moments of ``tasks`` to the decisions ``Z``; returns which tasks changed a piece."""
         p = self.problem
         loss: Any = p.loss_at(par, tasks)
@@ -129,7 +158,6 @@ class PieceGram:
         moved = changed.any(axis=1)
         if not moved.any():
             return moved
-        self.stamp += 1
         for k in range(p.n_targets):
             mine = np.flatnonzero(p.target[tasks] == k)
             if len(mine):
@@ -149,7 +177,7 @@ class PieceGram:
             self.G[m, q], self.b0[m, q], self.b1[m, q] = self._moments(rows, *change)
             self.largest[m, q] = np.trace(self.G[m, q])
 
-    def _flip(self, tasks: np.ndarray, new: np.ndarray, changed: np.ndarray, k: int) -> None:
+    def _flip(self, tasks: Array, new: Array, changed: Array, k: int) -> None:
         """Move rows between pieces: those common to all folds once, the rest task by task."""
         p, old = self.problem, self.codes[tasks]
         y = p.Y[k]
@@ -172,7 +200,7 @@ class PieceGram:
                 here = cells == q
                 self._add(m, q, rows[here], da[here], db0[here], db1[here])
 
-    def _flip_common(self, tasks: np.ndarray, rows: np.ndarray, new: np.ndarray, old: np.ndarray, y) -> None:
+    def _flip_common(self, tasks: Array, rows: Array, new: Array, old: Array, y: Array) -> None:
         p = self.problem
         da, db0, db1 = self._change(new, old, rows, y)
         for q in range(p.n_cells):
@@ -196,8 +224,8 @@ class PieceGram:
                     self.b1[tasks[b], q] -= d1
 
     def _change(
-        self, new: np.ndarray, old: np.ndarray, rows: np.ndarray, y: np.ndarray, task: int | None = None
-    ):
+        self, new: Array, old: Array, rows: Array, y: Array, task: int | None = None
+    ) -> tuple[Array, ...]:
         """How the coefficients of rows change, times their weights and how often they train the task (else once)."""
         p = self.problem
         loss: Any = p.loss
@@ -209,41 +237,37 @@ class PieceGram:
         weight = p.weight[rows] if times is None else p.weight[rows] * times
         return tuple(weight * (a - b) for a, b in zip(after, before, strict=True))
 
-    def _moments(self, rows: np.ndarray, da: np.ndarray, db0: np.ndarray, db1: np.ndarray):
+    def _moments(self, rows: Array, da: Array, db0: Array, db1: Array) -> tuple[Array, Array, Array]:
         G, (d0, d1) = self.problem.design.sweep(da, np.stack([db0, db1]), rows)
         return G, d0, d1
 
-    def _add(
-        self, m: int, q: int, rows: np.ndarray, da: np.ndarray, db0: np.ndarray, db1: np.ndarray
-    ) -> None:
+    def _add(self, m: int, q: int, rows: Array, da: Array, db0: Array, db1: Array) -> None:
         dG, d0, d1 = self._moments(rows, da, db0, db1)
         self.G[m, q] += dG
         self.b0[m, q] += d0
         self.b1[m, q] += d1
 
-    def phi(self, W: np.ndarray, par: Canonical, tasks: np.ndarray) -> np.ndarray:
+    def phi(self, W: Array, par: Canonical, tasks: Array) -> Array:
         """``sum_j v_j l'_j x_j`` per task and cell."""
         epsilon = par.epsilon[tasks]
         whole = len(tasks) == self.problem.n_tasks
         G, b0, b1 = (self.G, self.b0, self.b1) if whole else (self.G[tasks], self.b0[tasks], self.b1[tasks])
         return np.matmul(G, W[:, None, :, None])[..., 0] - b0 - epsilon[:, :, None] * b1
 
-    def psi(self, Z: np.ndarray, par: Canonical) -> np.ndarray:
-        """``d phi / d epsilon``."""
+    def psi(self, name: str, Z: Array, par: Canonical) -> Array:
+        """``d phi / d epsilon``: pieces know of no other parameter."""
         return -self.b1
 
-    def gram_times(self, U: np.ndarray, Z: np.ndarray, par: Canonical) -> np.ndarray:
+    def gram_times(self, U: Array) -> Array:
         """``G_q u`` per task and cell."""
         return np.matmul(self.G, U[:, None, :, None])[..., 0]
 
-    def factor(
-        self, par: Canonical, diagonal: np.ndarray, tasks: np.ndarray, tol: float | None = None
-    ) -> _Factors:
+    def factor(self, par: Canonical, diagonal: Array, tasks: Array, tol: float | None = None) -> _Factors:
         """The inverse Hessians of the tasks, as a callable on right-hand sides; exact whatever ``tol``."""
         bend = np.sum(par.c[tasks] * self.G[tasks, :, -1, -1], axis=1)
         return _Factors(self.hessians(par, _guarded(self.problem, par, diagonal, tasks, bend), tasks))
 
-    def hessians(self, par: Canonical, diagonal: np.ndarray, tasks: np.ndarray) -> list[np.ndarray]:
+    def hessians(self, par: Canonical, diagonal: Array, tasks: Array) -> list[Array]:
         """The Hessian of every task, with this diagonal of the penalty."""
         p, out = self.problem, []
         for m in tasks:
@@ -261,51 +285,47 @@ class _RowWise:
         self.problem = problem
         self.slopes = np.zeros((problem.n_tasks, problem.n_rows))
         self.bends = np.zeros((problem.n_tasks, problem.n_rows))
-        self.stamp = 0
 
-    def refresh(self, Z: np.ndarray, par: Canonical, tasks: np.ndarray) -> np.ndarray:
+    def refresh(self, Z: Array, par: Canonical, tasks: Array) -> Array:
         """Evaluate the derivatives of the loss at the decisions ``Z``."""
         p = self.problem
         loss, y = p.loss_at(par, tasks), p.targets(tasks)
         self.slopes[tasks] = p.training(loss.grad(Z, y), tasks)
         self.bends[tasks] = p.training(loss.hess(Z, y), tasks)
-        self.stamp += 1
         return np.ones(len(tasks), dtype=bool)
 
-    def phi(self, W: np.ndarray, par: Canonical, tasks: np.ndarray) -> np.ndarray:
+    def phi(self, W: Array, par: Canonical, tasks: Array) -> Array:
         """``sum_j v_j l'_j x_j`` per task and cell."""
-        return self.problem.by_cell(self.slopes[tasks])
+        return self.problem.pulled_by_cell(self.slopes[tasks])
 
-    def psi(self, Z: np.ndarray, par: Canonical) -> np.ndarray:
-        """``d phi / d epsilon``."""
-        p, tasks = self.problem, np.arange(self.problem.n_tasks)
-        loss: Any = p.loss_at(par, tasks)
-        return p.by_cell(p.training(loss.grad_epsilon(Z, p.targets(tasks)), tasks))
+    def psi(self, name: str, Z: Array, par: Canonical) -> Array:
+        """``d phi`` in the loss's own parameter ``name``."""
+        p = self.problem
+        slopes = p.loss_at(par).grad_in(name, Z, p.targets())
+        return p.pulled_by_cell(p.training(slopes, np.arange(p.n_tasks)))
 
-    def guarded(self, par: Canonical, diagonal: np.ndarray, tasks: np.ndarray) -> np.ndarray:
+    def guarded(self, par: Canonical, diagonal: Array, tasks: Array) -> Array:
         """See :func:`_guarded`."""
-        bend = np.sum(self.bends[tasks] * self.problem.per_row(par.c, tasks), axis=1)
+        bend = np.sum(self.bends[tasks] * self.problem.by_row(par.c, tasks), axis=1)
         return _guarded(self.problem, par, diagonal, tasks, bend)
 
-    def gram_times(self, U: np.ndarray, Z: np.ndarray, par: Canonical) -> np.ndarray:
+    def gram_times(self, U: Array) -> Array:
         """``G_q u`` per task and cell."""
-        return self.problem.by_cell(self.bends * self.problem.design.decisions(U))
+        return self.problem.pulled_by_cell(self.bends * self.problem.design.decisions(U))
 
 
 class WeightedGram(_RowWise):
     """Hessians formed from the rows at each step, factored by Cholesky."""
 
-    def factor(
-        self, par: Canonical, diagonal: np.ndarray, tasks: np.ndarray, tol: float | None = None
-    ) -> _Factors:
+    def factor(self, par: Canonical, diagonal: Array, tasks: Array, tol: float | None = None) -> _Factors:
         """The inverse Hessians of the tasks, as a callable on right-hand sides; exact whatever ``tol``."""
         return _Factors(self.hessians(par, self.guarded(par, diagonal, tasks), tasks))
 
-    def hessians(self, par: Canonical, diagonal: np.ndarray, tasks: np.ndarray) -> list[np.ndarray]:
+    def hessians(self, par: Canonical, diagonal: Array, tasks: Array) -> list[Array]:
         """The Hessian of every task, with this diagonal of the penalty."""
         p, out = self.problem, []
         for m in tasks:
-            weight = self.bends[m] * p.per_row(par.c, np.array([m]))[0]
+            weight = self.bends[m] * p.by_row(par.c, np.array([m]))[0]
             rows = np.flatnonzero(weight)
             H = p.design.gram(weight) if 2 * len(rows) > len(weight) else p.design.gram(weight[rows], rows)
             p.penalty.add_to(H, diagonal, m)
@@ -323,10 +343,10 @@ class GramFree(_RowWise):
         super().__init__(problem)
         self.row_space = RowSpace(problem)
 
-    def factor(self, par: Canonical, diagonal: np.ndarray, tasks: np.ndarray, tol: float | None = None):
+    def factor(self, par: Canonical, diagonal: Array, tasks: Array, tol: float | None = None) -> Inverse:
         """The inverse Hessians of the tasks, as a callable on right-hand sides."""
         diagonal = self.guarded(par, diagonal, tasks)[tasks]
-        weight = self.bends[tasks] * self.problem.per_row(par.c, tasks)
+        weight = self.bends[tasks] * self.problem.by_row(par.c, tasks)
         if self.row_space.serves(weight):
             return self.row_space.factor(weight, diagonal, tasks)
         tol = self.tolerance if tol is None else max(tol, self.tolerance)
@@ -343,9 +363,9 @@ class _ConjugateGradients:
     def __init__(
         self,
         problem: LinearProblem,
-        weight: np.ndarray,
-        diagonal: np.ndarray,
-        tasks: np.ndarray,
+        weight: Array,
+        diagonal: Array,
+        tasks: Array,
         tol: float,
         max_iter: int,
     ) -> None:
@@ -363,7 +383,7 @@ class _ConjugateGradients:
         self.scale = np.maximum(scale, 1e-12 * scale.max(axis=0))
         self.iterations = 0
 
-    def product(self, V: np.ndarray, live: np.ndarray) -> np.ndarray:
+    def product(self, V: Array, live: Array) -> Array:
         """Hessian times one column per live task."""
         out = self.block.back(self.block.times(V) * self.weight[:, live])
         out += self.diagonal[:, live] * V
@@ -372,10 +392,10 @@ class _ConjugateGradients:
             out += self.penalty.strength * np.einsum("dm,dm->m", form, V) * form
         return out
 
-    def __call__(self, rhs: np.ndarray) -> np.ndarray:
+    def __call__(self, rhs: Array) -> Array:
         return np.stack([self._solve(rhs[:, :, i].T).T for i in range(rhs.shape[2])], axis=2)
 
-    def _solve(self, rhs: np.ndarray) -> np.ndarray:
+    def _solve(self, rhs: Array) -> Array:
         x = np.zeros(rhs.shape)
         target = self.tol * np.linalg.norm(rhs, axis=0)
         live = np.flatnonzero(np.linalg.norm(rhs, axis=0) > target)

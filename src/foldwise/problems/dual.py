@@ -17,36 +17,65 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 
 from foldwise.linalg import Bordered
 from foldwise.losses import EpsilonInsensitive, Hinge, Loss
-from foldwise.problems.gram import ActiveSystem, PinnedSystem
-from foldwise.problems.kernel import KernelPoint, KernelProblem
+from foldwise.problems.base import Array
+from foldwise.problems.gram import ActiveSystem, DenseGram, Gram, PinnedSystem, System
+from foldwise.problems.kernel import Decisions, KernelLinearization, KernelProblem, KernelSolution
 from foldwise.problems.parameters import Canonical
 from foldwise.problems.written import Task, Written
 
-__all__ = ["DualProblem", "FreeSystem", "Original", "PinnedSystem", "decision_limits", "interval_ends"]
+__all__ = [
+    "BOUND",
+    "FREE",
+    "DualLinearization",
+    "DualProblem",
+    "FreeSystem",
+    "Kinds",
+    "Original",
+    "PinnedSystem",
+    "coded",
+    "decision_limits",
+    "interval_ends",
+]
 
 EDGE = 1e-11
 """Distance from a bound, in units of the box, below which a coefficient is on it."""
+FREE, BOUND = 1, 2
+"""Kinds of rows, with the sign of their coefficient; 0 is outside."""
+
+
+def coded(alpha: Array, free: Array, at_bound: Array) -> Array:
+    """The kinds of rows as numbers: 0, plus or minus ``FREE``, plus or minus ``BOUND``."""
+    return (np.sign(alpha) * np.where(free, FREE, np.where(at_bound, BOUND, 0))).astype(np.int8)
+
+
+@dataclass(frozen=True, eq=False)
+class Kinds(Decisions):
+    """Decisions, and the kind of every row as :func:`coded`, (tasks, n); None before the first solution."""
+
+    kinds: Array | None = None
+
+    def moved(self, change: Array) -> Kinds:
+        """Rows keep their kinds, whatever their decisions have become: a solver compares them."""
+        return Kinds(self.Z + change[:, :-1], self.b + change[:, -1], self.kinds)
 
 
 class FreeSystem(ActiveSystem):
     """``K_FF`` of the free rows, factored; ``solve`` gives ``v, b`` with ``K v = r + b`` and ``sum v = total``."""
 
     @classmethod
-    def build(cls, H: np.ndarray, rows: np.ndarray, D: Any, intercept: bool) -> FreeSystem:
+    def build(cls, H: Array, rows: Array, D: Any, intercept: bool) -> FreeSystem:
         """Factor ``H = K_FF``, which is overwritten; dependent rows get a vanishing ridge. ``D`` is not used."""
         system, ones = Bordered.of(H, np.ones((len(rows), int(intercept)))), np.ones(len(rows))
         return cls(rows, ones, system.inner, system if intercept else None)
 
 
-def decision_limits(
-    y: np.ndarray, tube: Any, side: np.ndarray, free: np.ndarray, at_bound: np.ndarray
-) -> tuple[np.ndarray, np.ndarray]:
+def decision_limits(y: Array, tube: Any, side: Array, free: Array, at_bound: Array) -> tuple[Array, Array]:
     """Interval in which optimality wants each row's decision, from its kind; ``tube`` is None for the hinge.
 
     Outside: beyond the margin, or within the tube. At the bound: the other side of that kink. Free: on it. ``side`` is
@@ -63,7 +92,7 @@ def decision_limits(
     return low, up
 
 
-def interval_ends(low: np.ndarray, up: np.ndarray, f: np.ndarray) -> tuple[int, int] | None:
+def interval_ends(low: Array, up: Array, f: Array) -> tuple[int, int] | None:
     """Rows that bound the intercept from below and above, given decisions ``f`` without it; None if one is missing."""
     if not len(f) or np.all(np.isinf(low)) or np.all(np.isinf(up)):
         return None
@@ -95,12 +124,12 @@ class Original:
     machine: Any
     by_fold: Mapping[str, Callable[[Any], float]]
     X: Any
-    y: np.ndarray
-    trains: list
-    weight: np.ndarray | None
-    class_weight: np.ndarray | None
-    pairs: list
-    place: np.ndarray
+    y: Array
+    trains: list[Array]
+    weight: Array | None
+    class_weight: Array | None
+    pairs: list[tuple[int, int]]
+    place: Array
 
 
 class DualProblem(KernelProblem):
@@ -112,17 +141,20 @@ class DualProblem(KernelProblem):
         For scikit-learn's machines: an intercept that is not unique is where LIBSVM puts it. Without it, in the middle.
     """
 
-    def __init__(self, *args, original: Original | None = None, **options) -> None:
+    state_type: ClassVar[Any] = Kinds
+    gram: DenseGram
+
+    def __init__(self, *args: Any, original: Original | None = None, **options: Any) -> None:
         super().__init__(*args, **options)
         self.original = original
 
-    def _check_loss(self, loss: Loss) -> None:
+    def check_loss(self, loss: Loss) -> None:
         if not isinstance(loss, (Hinge, EpsilonInsensitive)):
             raise ValueError(f"the dual form is for Hinge and EpsilonInsensitive; got {type(loss).__name__}")
 
-    def written(self, theta: np.ndarray) -> Written:
+    def written(self, theta: Array) -> Written:
         """Every task in arrays; refused unless the kernel is Gaussian with one width per feature."""
-        X = self._gram.scaled_rows()
+        X = self.gram.scaled_rows()
         if X is None:
             raise ValueError("the kernel is not an RBF with one gamma per feature")
         strength = self.strength(self.parameters(theta))
@@ -133,7 +165,11 @@ class DualProblem(KernelProblem):
             tasks.append(Task(X[train], y[train], X[rows], y[rows], strength[m][train], cost))
         return Written(tasks, self.intercept, gaussian=True)
 
-    def kinds(self, alpha: np.ndarray, par: Canonical, edge: float = EDGE) -> tuple[np.ndarray, np.ndarray]:
+    def start(self, leader: tuple[Any, Any] | None = None) -> Any:
+        """Nothing: of another problem's decisions an exact machine makes no use."""
+        return Kinds(np.zeros((self.n_tasks, self.n_rows)), np.zeros(self.n_tasks))
+
+    def kinds(self, alpha: Array, par: Canonical, edge: float = EDGE) -> tuple[Array, Array]:
         """Masks (tasks, n) of the free rows and of those at their bound, or within ``edge`` of it, in units of it."""
         c = self.strength(par)
         size = np.abs(alpha)
@@ -143,91 +179,100 @@ class DualProblem(KernelProblem):
         free = (size > unit * edge) & ~at_bound & (c > 0)
         return free, at_bound
 
-    def tube(self, par: Canonical) -> np.ndarray | None:
+    def tube(self, par: Canonical) -> Array | None:
         """Tube widths, broadcastable to (tasks, n); None for the hinge."""
         return None if self.loss.task == "classification" else self.by_row(par.epsilon)
 
-    def limits(self, alpha: np.ndarray, par: Canonical) -> tuple[np.ndarray, np.ndarray]:
+    def limits(self, alpha: Array, par: Canonical) -> tuple[Array, Array]:
         """Interval in which optimality wants every training row's decision: two arrays (tasks, n)."""
         y = np.broadcast_to(self.targets(), alpha.shape)
         return decision_limits(y, self.tube(par), np.sign(alpha), *self.kinds(alpha, par))
 
-    def systems(self, point: KernelPoint) -> list:
-        """The factored system of every task's free rows, or of the rows that pin its intercept; built once."""
-        if not point.systems:
-            gram = self.gram(point.theta, point.par)
-            free, at_bound = self.kinds(point.alpha, point.par)
-            low, up = self.limits(point.alpha, point.par)
-            for m, mask in enumerate(free):
-                rows = np.flatnonzero(mask)
-                system: Any = FreeSystem.build(gram.block(rows), rows, None, self.intercept)
-                if self.intercept and not len(rows):
-                    system = self._pinned(gram, m, point, low[m], up[m], at_bound[m]) or system
-                point.systems.append(system)
-        return point.systems
+    def linearize(self, solution: KernelSolution, workspace: Gram) -> KernelLinearization:
+        return DualLinearization(self, solution, workspace)
 
-    def _pinned(self, gram, m: int, point: KernelPoint, low, up, at_bound) -> PinnedSystem | None:
-        if m in point.pins:
-            return PinnedSystem.build(gram, self.n_rows, *point.pins[m])
-        trains = np.flatnonzero(self.trains[m] & (self.weight > 0))
-        ends = interval_ends(low[trains], up[trains], point.Z[m][trains])
-        if ends is None:
-            return None
-        first, last = trains[ends[0]], trains[ends[1]]
-        # The lower end is y - epsilon of a row outside or y + epsilon of one at its bound; the upper end mirrors it.
-        slope = np.array([1.0 if at_bound[first] else -1.0, -1.0 if at_bound[last] else 1.0])
-        rows = np.array([first, last])
-        if first == last:
-            rows, slope = rows[:1], np.zeros(1)
-        return PinnedSystem.build(gram, self.n_rows, rows, slope)
-
-    def flat_intercepts(self, point: KernelPoint) -> int:
-        """In how many tasks the intercept is not unique."""
-        free, _ = self.kinds(point.alpha, point.par)
-        low, up = self.limits(point.alpha, point.par)
-        count = 0
+    def flat_intercepts(self, solution: KernelSolution) -> int:
+        free, _ = self.kinds(solution.alpha, solution.par)
+        low, up = self.limits(solution.alpha, solution.par)
+        Z, count = solution.decisions, 0
         for m in np.flatnonzero(~free.any(axis=1)) if self.intercept else ():
             rows = self.trains[m] & (self.weight > 0)
-            room = (up[m] - point.Z[m])[rows].min() - (low[m] - point.Z[m])[rows].max()
+            room = (up[m] - Z[m])[rows].min() - (low[m] - Z[m])[rows].max()
             count += bool(room > 1e-9 * (1.0 + np.abs(self.Y).max()))
         return count
 
-    def direct(self, point: KernelPoint) -> tuple[np.ndarray | None, np.ndarray | None]:
-        """Rows at their bound move with it; free rows of a tube, and those that pin an intercept, with its width."""
-        par, tunes = point.par, self.parameters.tunes
-        free, at_bound = self.kinds(point.alpha, par)
-        direct = shift = None
-        if tunes["log_c"]:
-            direct = (point.alpha * at_bound)[:, :, None] * self.by_row(par.d_log_c)
-        if tunes["epsilon"]:
-            slope = -np.sign(point.alpha) * free
-            for m, system in enumerate(self.systems(point)):
-                rows, pinned = self._pins(system)
-                slope[m, rows] = pinned
-            shift = slope[:, :, None] * self.by_row(par.d_epsilon)
-        return direct, shift
-
-    def _pins(self, system: Any) -> tuple[np.ndarray, np.ndarray]:
-        """Rows that pin unpenalised coefficients, and how their held decisions move with the tube's width."""
-        pinned = isinstance(system, PinnedSystem)
-        return (system.rows, system.slope) if pinned else (np.zeros(0, int), np.zeros(0))
-
-    def residual(self, point: KernelPoint) -> np.ndarray:
-        """Violation of the dual's optimality conditions in units of the decision, and of ``sum alpha``."""
-        Z = self.gram(point.theta, point.par).product(point.alpha) + point.W[:, -1:]
-        low, up = self.limits(point.alpha, point.par)
+    def gap(self, Z: Array, solution: KernelSolution) -> Array:
+        """Largest distance of a training row's decision from where optimality wants it, per task."""
+        low, up = self.limits(solution.alpha, solution.par)
         gap = np.maximum(np.maximum(low - Z, Z - up), 0.0) * (self.trains & (self.weight > 0))
         scale = 1.0 if self.loss.task == "classification" else max(float(np.std(self.Y)), 1e-300)
-        total = np.abs(point.alpha.sum(axis=1)) / np.maximum(np.abs(point.alpha).sum(axis=1), 1e-300)
-        return gap.max(axis=1) / scale + (total if self.intercept else 0.0)
+        return np.asarray(gap.max(axis=1) / scale)
 
-    row_residual = residual
+    def residual(self, solution: KernelSolution, workspace: Gram) -> Array:
+        """Violation of the dual's optimality conditions in units of the decision, and of ``sum alpha``."""
+        alpha = solution.alpha
+        Z = workspace.at(solution.par.log_kernel[0]).product(alpha) + solution.b[:, None]
+        total = np.abs(alpha.sum(axis=1)) / np.maximum(np.abs(alpha).sum(axis=1), 1e-300)
+        return np.asarray(self.gap(Z, solution) + (total if self.intercept else 0.0))
 
-    def n_kinks(self, point: KernelPoint, tol: float = 1e-9) -> int:
+    def n_kinks(self, solution: KernelSolution, tol: float = 1e-9) -> int:
         """Rows that sit on the kink without being free: there the solution has two one-sided derivatives."""
-        free, _ = self.kinds(point.alpha, point.par)
-        if self.loss.task == "classification":
-            at = np.abs(1.0 - self.targets() * point.Z) <= tol
-        else:
-            at = np.abs(np.abs(point.Z - self.targets()) - self.by_row(point.par.epsilon)) <= tol
-        return int(np.sum(at & self.trains & ~free))
+        free, _ = self.kinds(solution.alpha, solution.par)
+        y, Z, tube = self.targets(), solution.decisions, self.tube(solution.par)
+        distance = 1.0 - y * Z if tube is None else np.abs(Z - y) - tube
+        return int(np.sum((np.abs(distance) <= tol) & self.trains & ~free))
+
+
+class DualLinearization(KernelLinearization):
+    """The systems of the free rows, or of the rows that pin an intercept without any."""
+
+    problem: DualProblem
+    gram: DenseGram
+
+    def build_systems(self) -> list[System]:
+        problem, solution = self.problem, self.solution
+        self.free, self.at_bound = problem.kinds(solution.alpha, self.par)
+        self.limits = problem.limits(solution.alpha, self.par)
+        return [self.system_of(m, np.flatnonzero(free)) for m, free in enumerate(self.free)]
+
+    def system_of(self, m: int, rows: Array) -> System:
+        """The system of a task with these free rows."""
+        if self.problem.intercept and not len(rows):
+            pins = self._ends(m)
+            if pins is not None:
+                return PinnedSystem.build(self.gram, self.problem.n_rows, *pins)
+        return FreeSystem.build(self.gram.block(rows), rows, None, self.problem.intercept)
+
+    def _ends(self, m: int) -> tuple[Array, Array] | None:
+        """Rows that pin an intercept, and how their held decisions move with the tube's width."""
+        if m in self.solution.pins:
+            return self.solution.pins[m]
+        problem, (low, up) = self.problem, self.limits
+        trains = np.flatnonzero(problem.trains[m] & (problem.weight > 0))
+        ends = interval_ends(low[m][trains], up[m][trains], self.solution.decisions[m][trains])
+        if ends is None:
+            return None
+        first, last = trains[ends[0]], trains[ends[1]]
+        if first == last:
+            return np.array([first]), np.zeros(1)
+        # The lower end is y - epsilon of a row outside or y + epsilon of one at its bound; the upper end mirrors it.
+        bound = self.at_bound[m]
+        return np.array([first, last]), np.array(
+            [1.0 if bound[first] else -1.0, -1.0 if bound[last] else 1.0]
+        )
+
+    def effects(self) -> tuple[dict[str, Array], Array | None]:
+        """Rows at their bound move with it; free rows of a tube, and those that pin an intercept, with its width."""
+        alpha, shift = self.solution.alpha, None
+        direct = {"log_c": alpha * self.at_bound} if self.par.tunes("log_c") else {}
+        if self.par.tunes("epsilon"):
+            shift = -np.sign(alpha) * self.free
+            for m, system in enumerate(self.systems):
+                rows, slope = self.pinned(system)
+                shift[m, rows] = slope
+        return direct, shift
+
+    def pinned(self, system: Any) -> tuple[Array, Array]:
+        """Rows of a system that pin unpenalised coefficients, and how their decisions move with the tube's width."""
+        pinned = isinstance(system, PinnedSystem)
+        return (system.rows, system.slope) if pinned else (np.zeros(0, int), np.zeros(0))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
@@ -36,10 +37,10 @@ class Folds:
 
     order: np.ndarray
     partition: bool
-    validation: list
+    validation: list[Any]
     train: np.ndarray
     count: np.ndarray
-    segments: list
+    segments: list[list[slice]]
     cell: np.ndarray
     n_cells: int
 
@@ -90,7 +91,7 @@ class Folds:
         position = np.empty(n, dtype=int)
         position[order] = np.arange(n)
         trains = np.zeros((len(splits), n), dtype=bool)
-        validation_rows: list = []
+        validation_rows: list[Any] = []
         for t, (train, validation) in enumerate(splits):
             trains[t, position[train]] = True
             if partition:

@@ -8,20 +8,79 @@ the parameters of ``k``. Products then cost ``n r`` and systems ``n r^2``.
 from __future__ import annotations
 
 import copy
+from abc import ABC, abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
-from typing import Any
+from typing import Any, Protocol, TypeAlias
 
 import numpy as np
 from scipy.linalg import solve_triangular
 
 from foldwise.linalg import Bordered, cholesky, cholesky_solve, pivoted_cholesky
 
-__all__ = ["ActiveSystem", "DenseGram", "LandmarkGram", "choose_landmarks", "submatrix"]
+__all__ = ["ActiveSystem", "DenseGram", "Gram", "LandmarkGram", "System", "choose_landmarks", "submatrix"]
+
+Array: TypeAlias = np.ndarray[Any, Any]
 
 
-def submatrix(K: np.ndarray, rows: np.ndarray) -> np.ndarray:
+class System(Protocol):
+    """The factored system of one task."""
+
+    rows: Array
+
+    def solve(self, r: Array, total: Any) -> tuple[Array, Any]:
+        """``v`` on the rows with ``sum v = total``, or what stands for it, and the multiplier ``b``.
+
+        ``r`` is (rows,) or (rows, p); ``total`` and ``b`` have a last axis p then.
+        """
+
+
+class Gram(ABC):
+    """A kernel matrix at the parameters that were asked for last: the workspace of a kernel problem."""
+
+    @abstractmethod
+    def twin(self) -> Gram:
+        """Another one at no parameters yet; what does not depend on parameters is shared."""
+
+    @abstractmethod
+    def at(self, log_p: Array) -> Any:
+        """Itself, brought to these log-parameters."""
+
+    @abstractmethod
+    def product(self, A: Array) -> Array:
+        """``A K`` for row vectors ``A`` (tasks, n)."""
+
+    @abstractmethod
+    def values_at(self, rows: Array, v: Array) -> Array:
+        """``(K v)`` on some rows."""
+
+    @abstractmethod
+    def spread(self, rows: Array, V: Array) -> Array:
+        """``K[:, rows] V``."""
+
+    @abstractmethod
+    def system(self, rows: Array, D: Array, intercept: bool) -> ActiveSystem:
+        """The factored system of the rows with curvature ``D``."""
+
+    @abstractmethod
+    def contract(self, a: Array, alpha: Array) -> Array:
+        """``sum_m a_m' (dK / dlog p) alpha_m`` for every parameter."""
+
+    @abstractmethod
+    def apply(self, alpha: Array) -> Array:
+        """``(dK / dlog p) alpha_m``: shape (parameters, n, tasks)."""
+
+    @abstractmethod
+    def scaled_rows(self) -> Array | None:
+        """The rows, where the kernel is Gaussian with one width for each of their columns; None otherwise."""
+
+    def unseen(self) -> tuple[int, float] | None:
+        """Number of landmarks, and the most that they cannot see of a row; None where the matrix is whole."""
+        return None
+
+
+def submatrix(K: Array, rows: Array) -> Array:
     """A copy of ``K`` on these rows and columns; a slice where they are contiguous."""
     if len(rows) and rows[-1] - rows[0] + 1 == len(rows):
         part = slice(int(rows[0]), int(rows[-1]) + 1)
@@ -44,14 +103,14 @@ class ActiveSystem:
         About the largest eigenvalue of ``M``; the smallest is 1.
     """
 
-    rows: np.ndarray
-    root: np.ndarray
-    inverse: Callable[[np.ndarray], np.ndarray]
+    rows: Array
+    root: Array
+    inverse: Callable[[Array], Array]
     border: Bordered | None
     stiffness: float = 0.0
 
     @classmethod
-    def build(cls, H: np.ndarray, rows: np.ndarray, D: np.ndarray, intercept: bool) -> ActiveSystem:
+    def build(cls, H: Array, rows: Array, D: Array, intercept: bool) -> ActiveSystem:
         """Factor the system of the rows with curvature ``D``, where ``H = K_QQ``; it is overwritten."""
         root = np.sqrt(D)
         H *= root[:, None]
@@ -60,7 +119,7 @@ class ActiveSystem:
         return cls._with_border(rows, root, partial(cholesky_solve, factor), intercept, factor)
 
     @classmethod
-    def through(cls, B: np.ndarray, rows: np.ndarray, D: np.ndarray, intercept: bool) -> ActiveSystem:
+    def through(cls, B: Array, rows: Array, D: Array, intercept: bool) -> ActiveSystem:
         """The same for ``K = B B'``: with ``S = D^1/2 B_Q`` the inverse is ``I - S (I + S'S)^-1 S'``."""
         root = np.sqrt(D)
         S = B[rows] * root[:, None]
@@ -69,7 +128,9 @@ class ActiveSystem:
         return cls._with_border(rows, root, inverse, intercept, factor)
 
     @classmethod
-    def _with_border(cls, rows, root, inverse, intercept: bool, factor: np.ndarray) -> ActiveSystem:
+    def _with_border(
+        cls, rows: Array, root: Array, inverse: Callable[[Array], Array], intercept: bool, factor: Array
+    ) -> ActiveSystem:
         border = Bordered(inverse, root[:, None]) if intercept else None
         return cls(rows, root, inverse, border, _stiffness(factor) if len(rows) else 0.0)
 
@@ -78,12 +139,12 @@ class ActiveSystem:
         """How much curvature the intercept has."""
         return 0.0 if self.border is None else float(self.border.mass[0, 0])
 
-    def core(self, r: np.ndarray) -> np.ndarray:
+    def core(self, r: Array) -> Array:
         """``D u`` where ``u + K D u = r`` on the active rows."""
         root = self.root if r.ndim == 1 else self.root[:, None]
         return root * self.inverse(root * r)
 
-    def solve(self, r: np.ndarray, total: Any) -> tuple[np.ndarray, Any]:
+    def solve(self, r: Array, total: Any) -> tuple[Array, Any]:
         """``D u`` and ``b`` with ``u + K D u = r + b`` and ``sum(D u) = total`` (without intercept: ``b = 0``)."""
         if self.border is None or not len(self.rows):
             return self.core(r), 0.0 if r.ndim == 1 else np.zeros(r.shape[1])
@@ -100,30 +161,30 @@ class PinnedSystem:
     the mean decision of these rows is held. ``slope`` is how the held decisions move with the tube's width.
     """
 
-    rows: np.ndarray
-    slope: np.ndarray
+    rows: Array
+    slope: Array
     spread: float
 
     @classmethod
-    def build(cls, gram: Any, n: int, rows: np.ndarray, slope: np.ndarray) -> PinnedSystem:
+    def build(cls, gram: Any, n: int, rows: Array, slope: Array) -> PinnedSystem:
         """From those of ``n`` rows that hold the intercept."""
         e = np.zeros(n)
         e[rows] = 1.0 / len(rows)
         return cls(rows, slope, float(gram.values_at(rows, e).mean()))
 
-    def solve(self, r: np.ndarray, total: Any) -> tuple[np.ndarray, Any]:
+    def solve(self, r: Array, total: Any) -> tuple[Array, Any]:
         """``v`` and ``b``."""
         e = np.full(len(self.rows), 1.0 / len(self.rows))
         return (e * total if r.ndim == 1 else np.outer(e, total)), self.spread * total - e @ r
 
 
-def _factor(H: np.ndarray) -> np.ndarray:
+def _factor(H: Array) -> Array:
     """Cholesky factor of ``I + H``; ``H`` is overwritten. A ridge is for rounding, where ``H`` is huge, and no more."""
     H.flat[:: len(H) + 1] += 1.0
     return cholesky(H, unit=float(np.trace(H)), most=1.01e-8, name="a kernel system")
 
 
-def _stiffness(factor: np.ndarray) -> float:
+def _stiffness(factor: Array) -> float:
     """About the largest eigenvalue of a matrix, by its Cholesky factor."""
     return float(np.max(np.diagonal(factor) ** 2, initial=0.0))
 
@@ -136,7 +197,7 @@ def _refinements(stiffness: float) -> int:
     return min(int(np.ceil(np.log(eps) / np.log(eps * stiffness))) - 1, 6)
 
 
-def _through(S: np.ndarray, factor: np.ndarray, rounds: int, s: np.ndarray) -> np.ndarray:
+def _through(S: Array, factor: Array, rounds: int, s: Array) -> Array:
     """``x = (I + SS')^-1 s`` from the factor of ``I + S'S``.
 
     The formula is a difference of numbers as large as ``s``, and its rounding is an error of ``x`` that the matrix
@@ -157,7 +218,7 @@ def _twin(pairs: Any) -> Any:
     return other
 
 
-def _times(A: np.ndarray, K: np.ndarray, block: int = 512) -> np.ndarray:
+def _times(A: Array, K: Array, block: int = 512) -> Array:
     """``A K`` in double precision; a matrix in single precision is converted by blocks of rows."""
     if K.dtype == A.dtype:
         return A @ K
@@ -169,7 +230,7 @@ def _times(A: np.ndarray, K: np.ndarray, block: int = 512) -> np.ndarray:
     return out
 
 
-class DenseGram:
+class DenseGram(Gram):
     """The kernel matrix of all rows, kept in the precision of its distances.
 
     Coefficients are sparse and systems live on a few rows, so where the kernel allows it (``pairs.rows``) only the
@@ -180,38 +241,38 @@ class DenseGram:
 
     def __init__(self, pairs: Any) -> None:
         self.pairs = pairs
-        self.log_p = np.zeros(0)
+        self.log_p: Array | None = None
         self.n = 0
-        self._matrix: np.ndarray | None = None
-        self._store: np.ndarray | None = None
+        self._matrix: Array | None = None
+        self._store: Array | None = None
         self._slot = np.zeros(0, dtype=int)
         self._count = 0
-        self._applied: tuple[np.ndarray, np.ndarray] | None = None
+        self._applied: tuple[Array, Array] | None = None
 
     def twin(self) -> DenseGram:
-        """A copy with a state of its own; what does not depend on parameters is shared."""
         return DenseGram(_twin(self.pairs))
 
-    def update(self, log_p: np.ndarray) -> None:
-        """Take these log-parameters."""
-        self.log_p, self._matrix, self._count, self._applied = log_p, None, 0, None
-        if hasattr(self.pairs, "rows"):
-            self.n = len(self.pairs.D)
-            self._slot = np.full(self.n, -1)
+    def at(self, log_p: Array) -> DenseGram:
+        if self.log_p is None or not np.array_equal(log_p, self.log_p):
+            self._matrix, self._count, self._applied = None, 0, None
+            if hasattr(self.pairs, "rows"):
+                self.n = len(self.pairs.D)
+                self._slot = np.full(self.n, -1)
+            self.log_p = np.array(log_p)
+        return self
 
-    def scaled_rows(self) -> np.ndarray | None:
-        """The rows, where the kernel is Gaussian with one width for each of their columns; None otherwise."""
+    def scaled_rows(self) -> Array | None:
         return self.pairs.X if getattr(self.pairs, "width_per_column", False) else None
 
     @property
-    def K(self) -> np.ndarray:
+    def K(self) -> Array:
         """The whole matrix."""
         if self._matrix is None:
             self._store = None
             self._matrix = self.pairs.value(self.log_p)
         return self._matrix
 
-    def _holds(self, rows: np.ndarray) -> bool:
+    def _holds(self, rows: Array) -> bool:
         """Form these rows, or say that the whole matrix is the better choice."""
         if self._matrix is not None or not hasattr(self.pairs, "rows"):
             return False
@@ -227,7 +288,7 @@ class DenseGram:
             self._count = count
         return True
 
-    def product(self, A: np.ndarray) -> np.ndarray:
+    def product(self, A: Array) -> Array:
         """``A K`` for row vectors ``A`` (tasks, n)."""
         if self._matrix is None:
             used = np.flatnonzero(A.any(axis=0))
@@ -238,44 +299,44 @@ class DenseGram:
                 return _times(few, self._store[: self._count])
         return _times(A, self.K)
 
-    def values_at(self, rows: np.ndarray, v: np.ndarray) -> np.ndarray:
+    def values_at(self, rows: Array, v: Array) -> Array:
         """``(K v)`` on some rows."""
         if self._holds(rows):
             assert self._store is not None
             return self._store[self._slot[rows]].astype(float, copy=False) @ v
         return self.K[rows].astype(float, copy=False) @ v
 
-    def spread(self, rows: np.ndarray, V: np.ndarray) -> np.ndarray:
+    def spread(self, rows: Array, V: Array) -> Array:
         """``K[:, rows] V``."""
         if self._holds(rows):
             assert self._store is not None
             return self._store[self._slot[rows]].astype(float, copy=False).T @ V
         return self.K[:, rows].astype(float, copy=False) @ V
 
-    def block(self, rows: np.ndarray) -> np.ndarray:
+    def block(self, rows: Array) -> Array:
         """A copy of the matrix on these rows and columns."""
         if self._holds(rows):
             assert self._store is not None
             return self._store.take(self._slot[rows], axis=0).take(rows, axis=1).astype(float, copy=False)
         return submatrix(self.K, rows).astype(float, copy=False)
 
-    def system(self, rows: np.ndarray, D: np.ndarray, intercept: bool) -> ActiveSystem:
+    def system(self, rows: Array, D: Array, intercept: bool) -> ActiveSystem:
         """The factored system of the rows with curvature ``D``."""
         return ActiveSystem.build(self.block(rows), rows, D, intercept)
 
-    def contract(self, a: np.ndarray, alpha: np.ndarray) -> np.ndarray:
+    def contract(self, a: Array, alpha: Array) -> Array:
         """``sum_m a_m' (dK / dlog p) alpha_m`` for every parameter."""
         if hasattr(self.pairs, "rows"):
             return np.einsum("pnm,mn->p", self.apply(alpha), a)
         return self.pairs.contract(a.T @ alpha)
 
-    def apply(self, alpha: np.ndarray) -> np.ndarray:
+    def apply(self, alpha: Array) -> Array:
         """``(dK / dlog p) alpha_m``: shape (parameters, n, tasks); that of the last ``alpha`` is kept."""
         if self._applied is None or self._applied[0] is not alpha:
             self._applied = alpha, self._apply(alpha)
         return self._applied[1]
 
-    def _apply(self, alpha: np.ndarray) -> np.ndarray:
+    def _apply(self, alpha: Array) -> Array:
         used = np.flatnonzero(alpha.any(axis=0))
         if self._holds(used):
             assert self._store is not None
@@ -286,83 +347,85 @@ class DenseGram:
         return self.pairs.apply(np.ascontiguousarray(alpha.T))
 
 
-class LandmarkGram:
+class LandmarkGram(Gram):
     """The matrix ``N G^-1 N'`` of a kernel seen through landmarks: ``N = K_nU``, ``G = K_UU``.
 
     Parameters
     ----------
     across, among : pairs of all rows with the landmarks, and of the landmarks with each other
     diagonal : callable(log_p) -> ndarray
-        ``k(x, x)`` of every row, for :meth:`error`.
+        ``k(x, x)`` of every row, for :meth:`unseen`.
     """
 
     JITTER = 1e-9
 
     def __init__(self, across: Any, among: Any, diagonal: Any) -> None:
         self.across, self.among, self.diagonal = across, among, diagonal
-        self.ridge: float | None = None
+        self.log_p: Array | None = None
 
     def twin(self) -> LandmarkGram:
-        """A copy with a state of its own; what does not depend on parameters is shared."""
-        other = LandmarkGram(_twin(self.across), _twin(self.among), self.diagonal)
-        other.ridge = self.ridge
-        return other
+        return LandmarkGram(_twin(self.across), _twin(self.among), self.diagonal)
 
-    def update(self, log_p: np.ndarray) -> None:
-        """Form the factor ``B`` with ``K~ = B B'`` at these log-parameters."""
-        self.log_p = log_p
-        self.N = self.across.value(log_p)
-        G = self.among.value(log_p).copy()
-        if self.ridge is None:
-            self.ridge = self.JITTER * float(np.trace(G)) / max(len(G), 1)
-        # A constant ridge, so that derivatives do not see it.
-        G.flat[:: len(G) + 1] += self.ridge
-        self.L = cholesky(G, name="the kernel matrix of the landmarks")
-        self.B = np.ascontiguousarray(solve_triangular(self.L, self.N.T, lower=True).T)
+    def at(self, log_p: Array) -> LandmarkGram:
+        """The factor ``B`` with ``K~ = B B'``; ``G`` has a ridge that is a share of its mean diagonal."""
+        if self.log_p is None or not np.array_equal(log_p, self.log_p):
+            self.log_p = None
+            self.N = self.across.value(log_p)
+            G = self.among.value(log_p).copy()
+            G.flat[:: len(G) + 1] += self.JITTER * float(np.trace(G)) / max(len(G), 1)
+            self.L = cholesky(G, name="the kernel matrix of the landmarks")
+            self.B = np.ascontiguousarray(solve_triangular(self.L, self.N.T, lower=True).T)
+            self.log_p = np.array(log_p)
+        return self
 
     def scaled_rows(self) -> None:
-        """Through landmarks the kernel is another one."""
         return None
 
-    def error(self) -> float:
-        """Largest ``k(x, x) - k~(x, x)`` over the rows: how much of a row the landmarks cannot see."""
-        return float(np.max(self.diagonal(self.log_p) - np.einsum("ij,ij->i", self.B, self.B)))
+    def unseen(self) -> tuple[int, float]:
+        """Number of landmarks, and the largest ``k(x, x) - k~(x, x)`` over the rows."""
+        assert self.log_p is not None
+        rest = self.diagonal(self.log_p) - np.einsum("ij,ij->i", self.B, self.B)
+        return self.B.shape[1], float(np.max(rest))
 
-    def product(self, A: np.ndarray) -> np.ndarray:
+    def product(self, A: Array) -> Array:
         """``A K`` for row vectors ``A`` (tasks, n)."""
         return (A @ self.B) @ self.B.T
 
-    def values_at(self, rows: np.ndarray, v: np.ndarray) -> np.ndarray:
+    def values_at(self, rows: Array, v: Array) -> Array:
         """``(K v)`` on some rows."""
         return self.B[rows] @ (self.B.T @ v)
 
-    def spread(self, rows: np.ndarray, V: np.ndarray) -> np.ndarray:
+    def spread(self, rows: Array, V: Array) -> Array:
         """``K[:, rows] V``."""
         return self.B @ (self.B[rows].T @ V)
 
-    def system(self, rows: np.ndarray, D: np.ndarray, intercept: bool) -> ActiveSystem:
+    def system(self, rows: Array, D: Array, intercept: bool) -> ActiveSystem:
         """The factored system of the rows with curvature ``D``."""
         return ActiveSystem.through(self.B, rows, D, intercept)
 
-    def _dual(self, A: np.ndarray) -> np.ndarray:
+    def _dual(self, A: Array) -> Array:
         """``G^-1 N' A'``: shape (landmarks, tasks)."""
         return cholesky_solve(self.L, self.N.T @ A.T)
 
-    def contract(self, a: np.ndarray, alpha: np.ndarray) -> np.ndarray:
+    def contract(self, a: Array, alpha: Array) -> Array:
         """``sum_m a_m' (dK / dlog p) alpha_m`` for every parameter."""
         left, right = self._dual(a), self._dual(alpha)
-        return self.across.contract(a.T @ right.T + alpha.T @ left.T) - self.among.contract(left @ right.T)
+        inner = left @ right.T
+        inner.flat[:: len(inner) + 1] += self.JITTER * np.trace(inner) / max(len(inner), 1)
+        return np.asarray(self.across.contract(a.T @ right.T + alpha.T @ left.T) - self.among.contract(inner))
 
-    def apply(self, alpha: np.ndarray) -> np.ndarray:
+    def apply(self, alpha: Array) -> Array:
         """``(dK / dlog p) alpha_m``: shape (parameters, n, tasks)."""
         right = self._dual(alpha)
         rest = self.across.apply_transposed(np.ascontiguousarray(alpha.T))
         rest -= self.among.apply(right)
+        ridge = self.JITTER * self.among.contract(np.eye(len(right))) / max(len(right), 1)
+        rest -= ridge[:, None, None] * right
         inner = np.stack([self.N @ cholesky_solve(self.L, part) for part in rest]) if len(rest) else rest
         return self.across.apply(right) + inner
 
 
-def choose_landmarks(kernel: Any, X: np.ndarray, tol: float, limit: int) -> tuple[np.ndarray, float]:
+def choose_landmarks(kernel: Any, X: Array, tol: float, limit: int) -> tuple[Array, float]:
     """Rows that see all others to ``tol``: greedy pivoted Cholesky of the kernel matrix, ``limit`` rows at most.
 
     Returns the rows and the largest ``k(x, x)`` that is left, relative to the largest to begin with.

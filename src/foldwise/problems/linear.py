@@ -6,309 +6,116 @@ Task ``m = (target k, split t)`` minimises over ``w``
            + \sum_{j \in \mathrm{train}(t)} c_{m q(j)} \, v_j \, \ell(x_j' w, y_{kj}; \varepsilon_{m q(j)})
 
 where ``q(j)`` is the cell of row ``j`` (its group of samples, its class), ``v`` are sample weights and ``s`` the
-penalty scales of :class:`foldwise.penalties.Quadratic`. Weights ``W`` have one row per task.
+penalty scales of :class:`foldwise.penalties.Quadratic`. Weights ``W`` have one row per task. The workspace is a
+:class:`~foldwise.problems.curvature.Curvature`.
 """
 
 from __future__ import annotations
 
-import copy
-from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
 
-from foldwise.design import Design
 from foldwise.losses import Loss
-from foldwise.penalties import Quadratic
-from foldwise.problems.curvature import make_curvature
+from foldwise.problems.base import Array, Linearization, Slopes
+from foldwise.problems.curvature import Curvature, make_curvature, stores_grams
 from foldwise.problems.flat import middle
-from foldwise.problems.folds import Folds
-from foldwise.problems.parameters import Canonical, ParameterMap
-from foldwise.problems.ridge import balance, scout
+from foldwise.problems.parameters import Canonical
+from foldwise.problems.weights import NEGLIGIBLE, LinearSolution, Pins, WeightProblem, Weights
 
-__all__ = ["LinearProblem", "Point"]
+__all__ = ["LinearProblem", "SmoothLinearization"]
 
 DENSITY_ROWS = 2_000
 
 
-NEGLIGIBLE = 1e-6
-"""Share of the rows' terms in a gradient below which what is left of it may be their rounding."""
+class LinearProblem(WeightProblem):
+    """Training problems of a linear model with a smooth loss; parameters as in :class:`WeightProblem`."""
 
-
-@dataclass(eq=False)
-class Point:
-    """Weights at one ``theta`` with what Newton's method and the hypergradient reuse.
-
-    ``solve(rhs)`` applies the inverse Hessian to right-hand sides of shape (tasks, columns, k).
-    """
-
-    theta: np.ndarray
-    par: Canonical
-    W: np.ndarray
-    Z: np.ndarray
-    phi: np.ndarray
-    solve: Any
-    converged: np.ndarray
-    steps: int
-    stamp: int
-    pins: dict = field(default_factory=dict)
-    """By task, rows on whose kinks an intercept is held that no curved row holds, and how they move with the tube."""
-    extra: dict = field(default_factory=dict)
-
-
-class LinearProblem:
-    """Training problems of a linear model on shared rows.
-
-    Parameters
-    ----------
-    design : Design
-        Rows in the order of ``folds``.
-    Y : ndarray, shape (targets, n)
-        Targets in stored order: one row for regression and two classes, one per class for one-vs-rest.
-    folds : Folds
-    loss : Loss
-        A smooth training loss.
-    parameters : ParameterMap
-    penalty : Quadratic
-        One row per task.
-    weight : ndarray, shape (n,), optional
-        Sample weights in training.
-    validation_weight : ndarray, shape (n,) or (splits, n), optional
-        What rows count in the criterion; one by default.
-    n_total : int, optional
-        Number of tasks over which the outer objective averages, when several problems share it.
-    """
-
-    def __init__(
-        self,
-        design: Design,
-        Y: np.ndarray,
-        folds: Folds,
-        loss: Loss,
-        parameters: ParameterMap,
-        penalty: Quadratic,
-        weight: np.ndarray | None = None,
-        validation_weight: np.ndarray | None = None,
-        n_total: int | None = None,
-    ) -> None:
-        self._check_loss(loss)
-        self.design, self.Y, self.folds, self.loss = design, Y, folds, loss
-        self.parameters, self.penalty = parameters, penalty
-        self.n_targets, self.n_splits = len(Y), folds.n_splits
-        self.n_tasks = self.n_targets * self.n_splits
-        self.n_rows, self.n_columns, self.n_cells = design.n_rows, design.n_columns, folds.n_cells
-        self.weight = np.ones(self.n_rows) if weight is None else weight
-        self.target = np.repeat(np.arange(self.n_targets), self.n_splits)
-        self.split = np.tile(np.arange(self.n_splits), self.n_targets)
-        self.uniform = bool(np.all(self.weight == 1.0))
-        counts = np.ones(self.n_rows) if validation_weight is None else validation_weight
-        counts = np.broadcast_to(counts, (self.n_splits, self.n_rows))
-        self._grams_validate = validation_weight is weight
-        self.validation_weight = []
-        for own, rows in zip(counts, folds.validation, strict=True):
-            v = own[rows]
-            total = v.sum()
-            if len(v) and total <= 0:
-                raise ValueError(
-                    "a validation fold has no positive sample weight; use other folds or weights"
-                )
-            self.validation_weight.append(v / (total * (n_total or self.n_tasks)) if len(v) else v)
-        mass = [np.bincount(folds.cell, self.weight * times, folds.n_cells) for times in folds.count]
-        self.training_mass = np.tile(np.stack(mass), (self.n_targets, 1))
-        self._lengths = design.row_norms()
-        lengths = self.weight * self._lengths
-        self._terms = np.stack([np.bincount(folds.cell, lengths * np.abs(y), folds.n_cells) for y in Y])
-        self._grams: np.ndarray | None = None
-        self._begin()
-
-    def _check_loss(self, loss: Loss) -> None:
+    def check_loss(self, loss: Loss) -> None:
         if not loss.smooth:
             raise ValueError(
                 f"a linear model in the primal needs a loss with a second derivative; got {type(loss).__name__}. "
                 "Use its squared or smoothed form (SquaredHinge, QuarticHinge, SquaredEpsilonInsensitive)"
             )
 
-    def _begin(self) -> None:
-        """A fresh state."""
-        self.curvature: Any = make_curvature(self)
+    def workspace(self) -> Any:
+        return make_curvature(self)
 
-    def reset(self) -> None:
-        """Forget the curvature kept from earlier points; the next solve starts afresh."""
-        stamp = self.curvature.stamp
-        self.curvature = make_curvature(self)
-        self.curvature.stamp += stamp + 1  # no earlier point may take the new state for its own
-
-    def twin(self) -> LinearProblem:
-        """The same problem with a curvature state of its own; rows and Gram matrices are shared."""
-        other = copy.copy(self)
-        other._begin()
-        return other
-
-    def block_grams(self) -> np.ndarray:
-        """Weighted Gram matrix of every validation block and cell: shape (blocks, cells, columns, columns)."""
-        if self._grams is None:
-            D = self.n_columns
-            self._grams = np.zeros((len(self.folds.segments), self.n_cells, D, D))
-            for b, block in enumerate(self.folds.segments):
-                for q, rows in enumerate(block):
-                    weight = None if self.uniform else self.weight[rows]
-                    self._grams[b, q] = self.design.gram(weight, rows)
-        return self._grams
-
-    def start(self) -> np.ndarray:
-        """Weights to start from when nothing better is known.
-
-        All zero; but a loss without curvature far away, such as Huber's, would never see targets far from zero, so the
-        intercept is then the mean target of the training rows.
+    def start(self, leader: tuple[Any, Any] | None = None) -> Weights:
+        """All zero; but a loss without curvature far away, such as Huber's, would never see targets far from zero, so
+        the intercept is then the mean target of the training rows.
         """
         W = np.zeros((self.n_tasks, self.n_columns))
         far = not self.loss.hess(np.array([1e100]), np.zeros(1)).any()
-        if self.loss.task == "regression" and self.loss.smooth and far and self.design.intercept:
+        if self.loss.task == "regression" and far and self.design.intercept:
             weight = self.weight * self.folds.count[self.split]
             W[:, -1] = (weight * self.Y[self.target]).sum(axis=1) / np.maximum(weight.sum(axis=1), 1e-300)
-        return W
+        return Weights(W)
 
-    def per_task(self, values: np.ndarray) -> np.ndarray:
-        """One row per task from one row per target."""
-        return values if self.n_splits == 1 else np.repeat(values, self.n_splits, axis=0)
-
-    def per_row(self, values: np.ndarray, tasks: np.ndarray) -> np.ndarray:
-        """Values per task and cell, spread to (tasks, n) or, with one cell, (tasks, 1)."""
-        chosen = values[tasks]
-        return chosen if self.n_cells == 1 else chosen[:, self.folds.cell]
-
-    def targets(self, tasks: np.ndarray) -> np.ndarray:
-        """Targets of the tasks: shape (tasks, n), or (1, n) when all share one."""
-        return self.Y if self.n_targets == 1 else self.Y[self.target[tasks]]
-
-    def loss_at(self, par: Canonical, tasks: np.ndarray) -> Loss:
-        """The training loss with its tube widths, one per row, at these tasks."""
-        if "epsilon" not in self.loss.tunable:
-            return self.loss
-        return self.loss.replace(epsilon=self.per_row(par.epsilon, tasks))
-
-    def training(self, values: np.ndarray, tasks: np.ndarray) -> np.ndarray:
-        """``values`` (tasks, n) times the sample weights and how often a row trains the task; in place."""
-        if not self.uniform:
-            values *= self.weight
-        if self.folds.partition:
-            for row, m in zip(values, tasks, strict=True):
-                row[self.folds.validation[self.split[m]]] = 0.0
-        else:
-            values *= self.folds.count[self.split[tasks]]
-        return values
-
-    def by_cell(self, U: np.ndarray) -> np.ndarray:
-        """``sum_j U_mj x_j`` separately for each cell: (tasks, n) -> (tasks, cells, columns)."""
-        if self.n_cells == 1:
-            return self.design.pull(U)[:, None, :]
-        out = np.zeros((len(U), self.n_cells, self.n_columns))
-        for block in self.folds.segments:
-            for q, rows in enumerate(block):
-                if rows.stop > rows.start:
-                    out[:, q] += self.design.pull(U[:, rows], rows)
-        return out
-
-    def scout(self, theta: np.ndarray, factors: np.ndarray) -> np.ndarray | None:
-        """Least-squares validation error at ``theta`` for each factor on the loss; see :mod:`.ridge`."""
-        return scout(self, theta, factors)
-
-    def balance(self, theta: np.ndarray) -> float | None:
-        """A moderate factor on the loss at ``theta`` for wide data, else None; see :mod:`.ridge`."""
-        return balance(self, theta)
-
-    # The Problem contract: value and derivatives at any (W, theta), straight from the rows.
-
-    def value(self, W: np.ndarray, theta: np.ndarray) -> np.ndarray:
-        """``E_m``, one number per task."""
-        par, tasks = self.parameters(theta), np.arange(self.n_tasks)
-        return self.loss_value(W, par) + 0.5 * np.sum(
-            W * self.penalty.times(self.diagonal(par), W, tasks), axis=1
-        )
-
-    def loss_value(self, W: np.ndarray, par: Canonical, Z: np.ndarray | None = None) -> np.ndarray:
-        """The loss part of ``E_m``."""
-        tasks = np.arange(self.n_tasks)
+    def at(
+        self,
+        W: Array,
+        theta: Array,
+        Z: Array | None = None,
+        converged: Array | None = None,
+        steps: int = 0,
+        pins: Pins | None = None,
+    ) -> LinearSolution:
+        """Any weights as a solution, with decisions ``Z`` if these are known."""
         Z = self.design.decisions(W) if Z is None else Z
-        losses = self.loss_at(par, tasks).value(Z, self.targets(tasks)) * self.per_row(par.c, tasks)
-        return self.training(losses, tasks).sum(axis=1)
+        done = np.ones(self.n_tasks, dtype=bool) if converged is None else converged
+        return LinearSolution(theta, self.parameters(theta), Weights(W), Z, done, steps, pins or {})
 
-    def loss_grad(self, W: np.ndarray, par: Canonical, Z: np.ndarray | None = None) -> np.ndarray:
-        """Gradient of the loss part of ``E_m``."""
-        tasks = np.arange(self.n_tasks)
-        Z = self.design.decisions(W) if Z is None else Z
-        slopes = self.loss_at(par, tasks).grad(Z, self.targets(tasks)) * self.per_row(par.c, tasks)
-        return self.design.pull(self.training(slopes, tasks))
+    def validation_gram(self, m: int) -> Array | None:
+        t = self.split[m]
+        rows, v = self.folds.validation[t], self.validation_weight[m]
+        if not (stores_grams(self) and self.folds.partition and len(v)):
+            return None
+        own = self.weight[rows]
+        if not np.allclose(v * own.sum(), own * v.sum(), rtol=1e-12, atol=0.0):  # classes may weigh
+            return None
+        return np.asarray(self.block_grams[t].sum(axis=0) * (v.sum() / own.sum()))
 
-    def grad(self, W: np.ndarray, theta: np.ndarray) -> np.ndarray:
-        """``dE_m/dw``, one row per task."""
-        par = self.parameters(theta)
-        return self.loss_grad(W, par) + self.penalty.times(self.diagonal(par), W, np.arange(self.n_tasks))
+    # The training objective and its derivatives at any weights.
 
-    def hess(self, W: np.ndarray, theta: np.ndarray) -> np.ndarray:
-        """``d2E_m/dw2``: shape (tasks, columns, columns)."""
-        par, tasks = self.parameters(theta), np.arange(self.n_tasks)
-        bends = self.loss_at(par, tasks).hess(self.design.decisions(W), self.targets(tasks))
-        bends = self.training(bends * self.per_row(par.c, tasks), tasks)
-        diagonal = self.diagonal(par)
-        out = np.stack([self.design.gram(row) for row in bends])
-        for m in tasks:
-            self.penalty.add_to(out[m], diagonal, int(m))
-        return out
-
-    def cross_vjp(self, W: np.ndarray, theta: np.ndarray, U: np.ndarray) -> np.ndarray:
-        """``sum_m u_m' d2E_m/dw dtheta``: shape (p,)."""
-        point = self.point(W, theta)
-        return self.contract(point, U)
-
-    def feasible(self, theta: np.ndarray) -> tuple[None, None, None]:
-        """Lower and upper bounds on ``w`` and equality rows: none here."""
-        return None, None, None
-
-    def decision(self, W: np.ndarray, theta: np.ndarray, X: np.ndarray) -> np.ndarray:
-        """Decisions on new rows, shape (tasks, rows)."""
-        coef, bias = self.design.to_user(W)
-        return np.asarray((X @ coef.T).T) + bias[:, None]
-
-    # What solvers and the hypergradient use: the same quantities from the curvature state.
-
-    def diagonal(self, par: Canonical) -> np.ndarray:
+    def diagonal(self, par: Canonical) -> Array:
         """Diagonal of the penalty's Hessian, one row per task."""
         return self.penalty.diagonal(self.per_task(par.lam))
 
-    def point(self, W: np.ndarray, theta: np.ndarray, steps: int = 0, Z: np.ndarray | None = None) -> Point:
-        """Everything about ``(W, theta)`` that derivatives need."""
-        par, tasks = self.parameters(theta), np.arange(self.n_tasks)
-        Z = self.design.decisions(W) if Z is None else Z
-        self.curvature.refresh(Z, par, tasks)
-        phi = self.curvature.phi(W, par, tasks)
-        solve = self.curvature.factor(par, self.diagonal(par), tasks)
-        return Point(theta, par, W, Z, phi, solve, np.ones(self.n_tasks, bool), steps, self.curvature.stamp)
+    def push(self, W: Array, par: Canonical) -> Array:
+        """Gradient of the penalty, one row per task."""
+        return self.penalty.times(self.diagonal(par), W, np.arange(self.n_tasks))
 
-    def unsolved(self, W: np.ndarray, theta: np.ndarray, Z: np.ndarray) -> Point:
-        """Weights that no solver has seen, with decisions ``Z``: enough to validate them or to start from them."""
-        none = np.zeros((self.n_tasks, self.n_cells, 0))
-        return Point(theta, self.parameters(theta), W, Z, none, None, np.zeros(self.n_tasks, bool), 0, -1)
+    def objective(self, W: Array, par: Canonical) -> Array:
+        """``E_m`` at any weights, one number per task."""
+        return np.asarray(self.loss_value(W, par) + 0.5 * np.sum(W * self.push(W, par), axis=1))
 
-    def revive(self, point: Point) -> Point:
-        """The point with derivatives that are valid now: the problem keeps the curvature of one point only."""
-        if point.stamp == self.curvature.stamp:
-            return point
-        fresh = self.point(point.W, point.theta, point.steps, point.Z)
-        fresh.converged, fresh.pins = point.converged, point.pins
-        return fresh
+    def grad(self, W: Array, par: Canonical) -> Array:
+        """``dE_m/dw``, one row per task."""
+        return self.loss_grad(W, par) + self.push(W, par)
 
-    def row_residual(self, point: Point) -> np.ndarray:
-        """The relative KKT residual computed anew from the rows, whatever was kept up to date before."""
+    def hess(self, W: Array, par: Canonical) -> Array:
+        """``d2E_m/dw2``: shape (tasks, columns, columns)."""
         tasks = np.arange(self.n_tasks)
-        pull = self.loss_grad(point.W, point.par)
-        push = self.penalty.times(self.diagonal(point.par), point.W, tasks)
-        residual = np.linalg.norm(pull + push, axis=1) / self.gradient_size(pull, push, point.par, tasks)
-        return np.maximum(residual, self.neglected(point.Z, pull, push, point.par, tasks))
+        bends = self.loss_at(par).hess(self.design.decisions(W), self.targets())
+        bends = self.training(bends * self.by_row(par.c), tasks)
+        diagonal = self.diagonal(par)
+        out = np.stack([self.design.gram(row) for row in bends])
+        for m in tasks.tolist():
+            self.penalty.add_to(out[m], diagonal, m)
+        return out
 
-    def neglected(
-        self, Z: np.ndarray, pull: np.ndarray, push: np.ndarray, par: Canonical, tasks: np.ndarray
-    ) -> np.ndarray:
+    def value(self, solution: LinearSolution, workspace: Any) -> Array:
+        return self.objective(solution.W, solution.par)
+
+    def residual(self, solution: LinearSolution, workspace: Any) -> Array:
+        """The gradient relative to the norms of its parts, computed anew from the rows."""
+        pull, push = self.loss_grad(solution.W, solution.par), self.push(solution.W, solution.par)
+        par, tasks = solution.par, np.arange(self.n_tasks)
+        residual = np.linalg.norm(pull + push, axis=1) / self.gradient_size(pull, push, par, tasks)
+        return np.maximum(residual, self.neglected(solution.decisions, pull, push, par, tasks))
+
+    def neglected(self, Z: Array, pull: Array, push: Array, par: Canonical, tasks: Array) -> Array:
         """The residual of tasks whose penalty is far too weak to show in the other one; 0 of all others.
 
         Rows that a machine separates leave a gradient of the penalty alone, which is nothing beside what the rows
@@ -320,7 +127,7 @@ class LinearProblem:
         out = np.zeros(len(tasks))
         for i in np.flatnonzero((size > 0) & (size < NEGLIGIBLE * terms)):
             one, z = tasks[i : i + 1], Z[i : i + 1]
-            loss, y, c = self.loss_at(par, one), self.targets(one), self.per_row(par.c, one)
+            loss, y, c = self.loss_at(par, one), self.targets(one), self.by_row(par.c, one)
             near = 1e-9 * np.ptp(z) + 1e-15 * np.abs(z)
             below, here, above = (self.training(c * loss.grad(z + t * near, y), one)[0] for t in (-1, 0, 1))
             unknown = 0.5 * (above - below) @ self._lengths
@@ -328,89 +135,33 @@ class LinearProblem:
             out[i] = left / (size[i] + NEGLIGIBLE * np.abs(here) @ self._lengths)
         return out
 
-    def gradient_size(
-        self, pull: np.ndarray, push: np.ndarray, par: Canonical, tasks: np.ndarray
-    ) -> np.ndarray:
-        """What a gradient ``pull + push`` (loss, penalty) is compared with: the norms of the two parts.
+    def linearize(self, solution: LinearSolution, workspace: Curvature) -> SmoothLinearization:
+        return SmoothLinearization(self, solution, workspace)
 
-        A millionth of the rows' terms, as large as they are before they cancel in ``pull``, keeps the comparison
-        meaningful where the solution is zero and both parts vanish.
-        """
-        terms = np.sum(par.c[tasks] * self._terms[self.target[tasks]], axis=1)
-        size = np.linalg.norm(pull, axis=1) + np.linalg.norm(push, axis=1) + NEGLIGIBLE * terms
-        return np.maximum(size, np.finfo(float).tiny)
+    # Intercepts that are not unique.
 
-    def cross(self, point: Point) -> np.ndarray:
-        """``d2E_m/dw dtheta``: shape (tasks, columns, p)."""
-        par = point.par
-        out = np.zeros((self.n_tasks, self.n_columns, self.parameters.space.size))
-        if self.parameters.tunes["log_c"]:
-            out += np.matmul((par.c[:, :, None] * point.phi).transpose(0, 2, 1), par.d_log_c)
-        if self.parameters.tunes["epsilon"]:
-            psi = self.psi(point)
-            out += np.matmul((par.c[:, :, None] * psi).transpose(0, 2, 1), par.d_epsilon)
-        if self.parameters.tunes["log_lam"]:
-            d = par.lam.shape[1]
-            out[:, :d] += (self.diagonal(par)[:, :d] * point.W[:, :d])[:, :, None] * par.d_log_lam[
-                self.target
-            ]
-        return out
-
-    def adjoint(self, point: Point, slopes) -> np.ndarray:
-        """``u_m = -H_m^-1 dF/dw_m`` from the criterion's slopes: a list of (task, rows, dF/dz on these rows)."""
-        F_w = np.zeros_like(point.W)
-        for m, rows, g in slopes:
-            F_w[m] = self.design.pull(g[None], rows)[0]
-        held = F_w[:, -1].copy()
-        for m, (rows, _) in point.pins.items():
-            F_w[m] -= held[m] * self._mean_row(
-                rows
-            )  # the intercept follows the decisions of the rows at its ends
-        out = -point.solve(F_w[:, :, None])[:, :, 0]
-        for m in point.pins:
-            out[m, -1] = held[m]
-        return out
-
-    def sensitivities(self, point: Point) -> np.ndarray:
-        """``dw_m/dtheta``: shape (tasks, columns, p)."""
-        cross = self.cross(point)
-        for m in point.pins:
-            cross[m, -1] = 0.0
-        out = -point.solve(cross)
-        for m, (rows, slope) in point.pins.items():
-            out[m, -1] = self._kink_moves(point, m, rows, slope) - self._mean_row(rows)[:-1] @ out[m, :-1]
-        return out
-
-    def _mean_row(self, rows: np.ndarray) -> np.ndarray:
-        return self.design.dense(rows).mean(axis=0)
-
-    def _kink_moves(self, point: Point, m: int, rows: np.ndarray, slope: np.ndarray) -> np.ndarray:
-        """How the middle of an intercept's interval moves with the tube, in ``theta``: shape (p,)."""
-        if not self.parameters.tunes["epsilon"]:
-            return np.zeros(self.parameters.space.size)
-        return np.mean(slope[:, None] * point.par.d_epsilon[m][self.folds.cell[rows]], axis=0)
-
-    def centre(self, W: np.ndarray, Z: np.ndarray, par: Canonical, tasks: np.ndarray) -> dict:
+    def centre(self, W: Array, Z: Array, par: Canonical, tasks: Array) -> Pins:
         """Put intercepts of solved tasks that are not unique in the middle, in place; the rows that hold them there.
 
         See :mod:`foldwise.problems.flat`.
         """
-        n, pins = self.n_rows, {}
+        n = self.n_rows
+        pins: Pins = {}
         if (
             not self.design.intercept
             or self.penalty.form is not None
             or not self.loss.straight(self.Y[0][:1])
         ):
-            return {}
+            return pins
         for m in tasks.tolist():
             one = np.array([m])
             loss = self.loss
             if "epsilon" in loss.tunable:
-                loss = loss.replace(epsilon=np.broadcast_to(self.per_row(par.epsilon, one)[0], n))
-            c = self.training(np.array(np.broadcast_to(self.per_row(par.c, one), (1, n))), one)[0]
+                loss = loss.replace(epsilon=np.broadcast_to(self.by_row(par.epsilon, one)[0], n))
+            c = self.training(np.array(np.broadcast_to(self.by_row(par.c, one), (1, n))), one)[0]
 
-            def decide(alpha: np.ndarray, m: int = m) -> np.ndarray:
-                return self.design.decisions(self.weights_of(alpha, m, par))[0]
+            def decide(alpha: Array, m: int = m) -> Array:
+                return np.asarray(self.design.decisions(self.weights_of(alpha, m, par))[0])
 
             found = middle(loss, self.targets(one)[0], c, Z[m], decide)
             if found is not None:
@@ -420,89 +171,164 @@ class LinearProblem:
                 pins[m] = found.rows, found.slope
         return pins
 
-    def weights_of(self, alpha: np.ndarray, m: int, par: Canonical) -> np.ndarray:
+    def weights_of(self, alpha: Array, m: int, par: Canonical) -> Array:
         """Weights of a task whose rows have coefficients ``alpha = -c l'``, with intercept 0: shape (1, columns)."""
         d = self.design.n_features
         return np.pad(self.design.pull(alpha[None])[:, :d] / self.diagonal(par)[m, :d], ((0, 0), (0, 1)))
 
-    def moves(self, J: np.ndarray, m: int, rows: Any) -> np.ndarray:
-        """``dz/dtheta`` on rows of a task: shape (p, rows)."""
-        return self.design.decisions(np.ascontiguousarray(J[m].T), rows)
 
-    def contract(self, point: Point, U: np.ndarray) -> np.ndarray:
-        """``sum_m u_m' cross_m`` without the cross matrices."""
-        par = point.par
-        out = np.zeros(self.parameters.space.size)
-        if self.parameters.tunes["log_c"]:
-            inner = par.c * np.einsum("md,mqd->mq", U, point.phi)
-            out += np.einsum("mq,mqp->p", inner, par.d_log_c)
-        if self.parameters.tunes["epsilon"]:
-            inner = par.c * np.einsum("md,mqd->mq", U, self.psi(point))
-            out += np.einsum("mq,mqp->p", inner, par.d_epsilon)
-        if self.parameters.tunes["log_lam"]:
-            d = par.lam.shape[1]
-            inner = (self.diagonal(par) * point.W * U)[:, :d]
-            out += np.einsum("md,mdp->p", inner, par.d_log_lam[self.target])
-        for m, (rows, slope) in point.pins.items():
-            out += U[m, -1] * self._kink_moves(point, m, rows, slope)
+class SmoothLinearization(Linearization):
+    """Newton's system at weights: ``u = -H^-1 dF/dw`` and ``J = -H^-1 d2E/dw dtheta``."""
+
+    def __init__(
+        self, problem: LinearProblem, solution: LinearSolution, workspace: Curvature, factored: bool = True
+    ) -> None:
+        self.problem, self.solution, self.par = problem, solution, solution.par
+        par, W, Z, tasks = solution.par, solution.W, solution.decisions, np.arange(problem.n_tasks)
+        workspace.refresh(Z, par, tasks)
+        self.workspace = workspace
+        self.phi = workspace.phi(W, par, tasks)
+        """``sum_j v_j l'_j x_j`` per task and cell."""
+        self.psi = {
+            name: workspace.psi(name, Z, par)
+            for name in problem.loss.tunable
+            if name in problem.parameters.tunes
+        }
+        """``d phi`` in the loss's own parameters that are tuned."""
+        if factored:
+            self.solve = workspace.factor(par, problem.diagonal(par), tasks)
+            """The inverse Hessians on right-hand sides of shape (tasks, columns, k)."""
+
+    # Derivatives of the gradient dE/dw, by kind.
+
+    def pulls(self) -> dict[str, tuple[Array, Array]]:
+        """Penalties that are tuned, by kind: the derivative of ``dE/dw`` in the logarithm, and the curvature."""
+        d = self.problem.design.n_features
+        ridge = self.problem.diagonal(self.par)[:, :d]
+        return {"log_lam": (ridge * self.solution.W[:, :d], ridge)} if self.par.tunes("log_lam") else {}
+
+    def cross(self) -> Array:
+        """``d2E_m/dw dtheta``: shape (tasks, columns, p)."""
+        par, problem = self.par, self.problem
+        out = np.zeros((problem.n_tasks, problem.n_columns, par.size))
+        for kind, by_cell in [("log_c", self.phi), *self.psi.items()]:
+            if par.tunes(kind):
+                out += par.push(kind, (par.c[:, :, None] * by_cell).transpose(0, 2, 1))
+        for kind, (pull, _) in self.pulls().items():
+            out[:, : pull.shape[1]] += pull[:, :, None] * par.slope(kind, problem.target)
         return out
 
-    def psi(self, point: Point) -> np.ndarray:
-        """``d phi / d epsilon`` per cell: shape (tasks, cells, columns)."""
-        if "psi" not in point.extra:
-            point.extra["psi"] = self.curvature.psi(point.Z, point.par)
-        return point.extra["psi"]
+    def contract(self, U: Array) -> dict[str, Array]:
+        """``u' d2E/dw dkind``, summed over tasks that share a kind's value."""
+        out = {
+            kind: self.par.c * np.einsum("md,mqd->mq", U, by_cell)
+            for kind, by_cell in [("log_c", self.phi), *self.psi.items()]
+        }
+        for kind, (pull, _) in self.pulls().items():
+            out[kind] = self.problem.by_target(pull * U[:, : pull.shape[1]])
+        return out
 
-    def bend(self, point: Point, U: np.ndarray, J: np.ndarray, window: float | None) -> np.ndarray:
-        """Second-order part of the hyper-Hessian: ``u' d2(dE/dw)/dtheta2`` along ``w(theta)``; shape (p, p).
+    # Intercepts that rows at a kink hold.
 
-        ``J`` is ``dw/dtheta``, shape (tasks, columns, p). With a ``window`` the rows near a kink of the loss stand
-        for the density of rows that change piece as ``theta`` moves.
+    def mean_row(self, m: int) -> Array:
+        """The mean of the rows that hold the intercept of a task."""
+        return np.asarray(self.problem.design.dense(self.solution.pins[m][0]).mean(axis=0))
+
+    def held(self, out: Array) -> Array:
+        """Sensitivities (tasks, columns, p) with the intercepts that follow the decisions of the rows at their ends."""
+        for m, (rows, slope) in self.solution.pins.items():
+            kinks = slope[:, None] * self.par.slope("epsilon", m, self.problem.folds.cell[rows])
+            out[m, -1] = kinks.mean(axis=0) - self.mean_row(m)[:-1] @ out[m, :-1]
+        return out
+
+    def held_back(self, U: Array, out: dict[str, Array]) -> dict[str, Array]:
+        """The transpose: ``dF/depsilon`` of adjoints whose last entry is ``dF`` for a move of a held intercept."""
+        if self.solution.pins and "epsilon" in self.psi:
+            for m, (rows, slope) in self.solution.pins.items():
+                np.add.at(out["epsilon"][m], self.problem.folds.cell[rows], U[m, -1] * slope / len(rows))
+        return out
+
+    # The contract.
+
+    def adjoint(self, slopes: Slopes) -> Array:
+        """``u_m = -H_m^-1 dF/dw_m``."""
+        F_w = np.zeros_like(self.solution.W)
+        for m, rows, g in slopes:
+            F_w[m] = self.problem.design.pull(g[None], rows)[0]
+        held = F_w[:, -1].copy()
+        for m in self.solution.pins:
+            F_w[m] -= held[m] * self.mean_row(m)
+        out = -self.solve(F_w[:, :, None])[:, :, 0]
+        for m in self.solution.pins:
+            out[m, -1] = held[m]
+        return np.asarray(out)
+
+    def pullback(self, u: Array) -> dict[str, Array]:
+        return self.held_back(u, self.contract(u))
+
+    def sensitivities(self) -> Array:
+        """``dw_m/dtheta``: shape (tasks, columns, p)."""
+        cross = self.cross()
+        for m in self.solution.pins:
+            cross[m, -1] = 0.0
+        return self.held(-self.solve(cross))
+
+    def moves(self, J: Array, m: int, rows: Any) -> Array:
+        return self.problem.design.decisions(np.ascontiguousarray(J[m].T), rows)
+
+    def curvature(self, u: Array, J: Array, window: float | None) -> Array:
+        """``u' d2(dE/dw)/dtheta2`` along ``w(theta)``; shape (p, p).
+
+        Of the loss's own parameters only the tube's second derivatives are known (they vanish, on a piece); for others
+        what they add is left out.
         """
-        par = point.par
-        p = self.parameters.space.size
-        out = np.zeros((p, p))
-        one_sided = np.zeros((p, p))
-        if self.parameters.tunes["log_c"]:
-            c, L = par.c, par.d_log_c
-            inner = c * np.einsum("md,mqd->mq", U, point.phi)
-            out += np.einsum("mq,mqa,mqb->ab", inner, L, L, optimize=True)
-            GU = self.curvature.gram_times(U, point.Z, par)
-            reach = np.matmul(c[:, :, None] * GU, J)
-            one_sided += np.einsum("mqa,mqb->ab", L, reach)
-            if self.parameters.tunes["epsilon"]:
-                inner = c * np.einsum("md,mqd->mq", U, self.psi(point))
-                one_sided += np.einsum("mq,mqa,mqb->ab", inner, L, par.d_epsilon, optimize=True)
-        if self.parameters.tunes["log_lam"]:
-            d = par.lam.shape[1]
-            diagonal, L = self.diagonal(par)[:, :d], par.d_log_lam[self.target]
-            for m in range(self.n_tasks):
-                out += (L[m] * (diagonal[m] * U[m, :d] * point.W[m, :d])[:, None]).T @ L[m]
-                one_sided += L[m].T @ ((diagonal[m] * U[m, :d])[:, None] * J[m, :d])
-        out += one_sided + one_sided.T
-        return out + self._third(point, U, J, window)
+        par, target = self.par, self.problem.target
+        out, one_sided = np.zeros((par.size, par.size)), np.zeros((par.size, par.size))
+        inner = self.contract(u)
+        if par.tunes("log_c"):
+            out += par.outer("log_c", inner["log_c"][:, :, None] * par.slope("log_c"))
+            one_sided += par.outer("log_c", np.matmul(par.c[:, :, None] * self.gram_times(u), J))
+            for kind in self.psi:
+                one_sided += par.outer("log_c", inner[kind][:, :, None] * par.slope(kind))
+        for kind, (pull, curvature) in self.pulls().items():
+            d = pull.shape[1]
+            L = par.slope(kind, target)
+            out += par.outer(kind, (pull * u[:, :d])[:, :, None] * L, target)
+            one_sided += par.outer(kind, (curvature * u[:, :d])[:, :, None] * J[:, :d], target)
+        return out + one_sided + one_sided.T + self._third(u, J, window)
 
-    def _third(self, point: Point, U: np.ndarray, J: np.ndarray, window: float | None) -> np.ndarray:
-        """The part of :meth:`bend` that comes from the third derivative of the loss, or from its kinks."""
-        out = np.zeros((J.shape[2], J.shape[2]))
-        if self.loss.piecewise_quadratic and window is None:
+    def gram_times(self, U: Array) -> Array:
+        """``sum_j v_j l''_j x_j x_j' u`` per task and cell."""
+        return self.workspace.gram_times(U)
+
+    def _third(self, U: Array, J: Array, window: float | None) -> Array:
+        """The part that comes from the third derivative of the loss, or from its kinks."""
+        problem, par = self.problem, self.par
+        out = np.zeros((par.size, par.size))
+        if problem.loss.piecewise_quadratic and window is None:
             return out
-        for m in range(self.n_tasks):
+        for m in range(problem.n_tasks):
             tasks = np.array([m])
-            loss, y, z = self.loss_at(point.par, tasks), self.targets(tasks[:1]), point.Z[m : m + 1]
-            c = self.per_row(point.par.c, tasks)
-            factor = self.training(np.broadcast_to(c, z.shape).copy(), tasks)[0]
-            if self.loss.piecewise_quadratic:
-                out += self._kink_density(point, m, loss, y, z, factor, U[m], J[m], window)
+            loss, y, z = (
+                problem.loss_at(par, tasks),
+                problem.targets(tasks),
+                self.solution.decisions[m : m + 1],
+            )
+            c = problem.by_row(par.c, tasks)
+            factor = problem.training(np.broadcast_to(c, z.shape).copy(), tasks)[0]
+            if window is not None and problem.loss.piecewise_quadratic:
+                out += self._kink_density(m, loss, y, z, factor, U[m], J[m], window)
                 continue
             third = loss.third(z, y)[0] * factor
             rows = np.flatnonzero(third)
             if len(rows):
-                moves = self.design.decisions(np.vstack([U[m], J[m].T]), rows)
+                moves = problem.design.decisions(np.vstack([U[m], J[m].T]), rows)
                 out += (moves[1:] * (third[rows] * moves[0])) @ moves[1:].T
         return out
 
-    def _kink_density(self, point, m, loss, y, z, factor, u, J, window) -> np.ndarray:
+    def _kink_density(
+        self, m: int, loss: Loss, y: Array, z: Array, factor: Array, u: Array, J: Array, window: float
+    ) -> Array:
         """Curvature that rows make by changing piece, from those within a window of the kink.
 
         ``l'`` moves by ``jump * max(t, 0) * dt/dz`` where ``t`` is the distance past the kink, so its second derivative
@@ -510,12 +336,13 @@ class LinearProblem:
         On sparse designs with fewer curved rows than columns a row that crosses is fitted at once and bends the
         solution itself, by more than a density can tell: there no estimate is the better one.
         """
+        problem, tuned = self.problem, self.par.tunes("epsilon")
         out = np.zeros((J.shape[1], J.shape[1]))
-        if not self.parameters.tunes["epsilon"] and not np.any(getattr(loss, "epsilon", 1.0)):
+        if not tuned and not np.any(getattr(loss, "epsilon", 1.0)):
             return out  # a tube of fixed width zero has no kink
-        if not self.design.is_dense and np.count_nonzero(loss.hess(z, y)[0] * factor) <= self.n_columns:
+        if not problem.design.is_dense and np.count_nonzero(loss.hess(z, y)[0] * factor) <= problem.n_columns:
             return out
-        width = window * self._spread(z[0], y[0]) if self.loss.task == "regression" else window
+        width = window * self._spread(z[0], y[0]) if problem.loss.task == "regression" else window
         for distance, direction, jump in loss.kinks(z, y):
             rows = np.flatnonzero((np.abs(distance[0]) < width) & (factor > 0))
             stride = max(1, len(rows) // DENSITY_ROWS)
@@ -523,46 +350,15 @@ class LinearProblem:
             if not len(rows):
                 continue
             side = direction[0][rows]
-            moves = self.design.decisions(np.vstack([u, J.T]), rows)
+            moves = problem.design.decisions(np.vstack([u, J.T]), rows)
             shift = moves[1:] * side
-            if self.parameters.tunes["epsilon"]:
-                shift = shift - point.par.d_epsilon[m][self.folds.cell[rows]].T
+            if tuned:
+                shift = shift - self.par.slope("epsilon", m, problem.folds.cell[rows]).T
             mass = stride * factor[rows] * jump[0][rows] * side * moves[0] / (2.0 * width)
             out += (shift * mass) @ shift.T
         return out
 
-    def _spread(self, z: np.ndarray, y: np.ndarray) -> float:
+    def _spread(self, z: Array, y: Array) -> float:
         """Root mean square residual."""
-        r = z - y
-        return float(np.sqrt(max(self.weight @ (r * r) / self.weight.sum(), 1e-24)))
-
-    # The outer level: decisions on validation rows, and their adjoint.
-
-    def validation(self, point: Point):
-        """Yield ``(task, rows, decisions, targets, weights)`` of every task that validates on some row."""
-        for m in range(self.n_tasks):
-            rows, v = self.folds.validation[self.split[m]], self.validation_weight[self.split[m]]
-            if len(v):
-                yield m, rows, point.Z[m][rows], self.Y[self.target[m]][rows], v
-
-    def validation_gram(self, m: int) -> np.ndarray | None:
-        """``X' diag(v) X`` over the validation rows of a task, where it is at hand."""
-        if self._grams is None or not self.folds.partition or not self._grams_validate:
-            return None
-        t = self.split[m]
-        rows, v = self.folds.validation[t], self.validation_weight[t]
-        return self._grams[t].sum(axis=0) * (v.sum() / self.weight[rows].sum()) if len(v) else None
-
-    def flat_intercepts(self, point: Any) -> int:
-        """In how many tasks the intercept is not unique."""
-        return len(point.pins)
-
-    def n_kinks(self, point: Point, tol: float = 1e-9) -> int:
-        """Training rows that sit at a kink of the loss, over all tasks."""
-        tasks = np.arange(self.n_tasks)
-        scale = max(1.0, float(np.abs(self.Y).max(initial=0.0)))
-        count = 0
-        trains = self.folds.train[self.split] & (self.weight > 0)
-        for u, _, _ in self.loss_at(point.par, tasks).kinks(point.Z, self.targets(tasks)):
-            count += int(np.sum((np.abs(u) <= tol * scale) & trains))
-        return count
+        weight, r = self.problem.weight, z - y
+        return float(np.sqrt(max(weight @ (r * r) / weight.sum(), 1e-24)))

@@ -1,9 +1,13 @@
-"""From ``theta`` to the numbers that a linear training problem uses, with derivatives."""
+"""From ``theta`` to the numbers that training problems use, and the chain rule back.
+
+Problems say how things answer to these numbers, by kind; nobody else knows where a kind comes from in ``theta``.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Any, TypeAlias
 
 import numpy as np
 
@@ -11,9 +15,10 @@ from foldwise.space import Space
 
 __all__ = ["Binding", "Canonical", "ParameterMap"]
 
-KINDS = ("log_c", "epsilon", "log_lam", "log_kernel", "upper", "lower", "log_near", "reference")
-PLAIN = ("epsilon", "upper", "lower", "reference")
-"""Kinds that act by their value; the others act by their logarithm."""
+Array: TypeAlias = np.ndarray[Any, Any]
+
+LOGARITHMIC = ("log_c", "log_lam", "log_kernel", "log_near")
+"""Kinds that act by their logarithm; the others act by their value."""
 BOX = {
     "box": (("upper", 1.0), ("lower", -1.0)),
     "box_upper": (("upper", 1.0),),
@@ -26,40 +31,67 @@ BOX = {
 class Binding:
     """Where a named hyper-parameter acts.
 
-    ``kind`` is "log_c" (multiplies the loss of a cell), "epsilon" (the tube of a cell), "log_lam" (the penalty of
-    a feature), "log_kernel" (a parameter of the kernel), "box", "box_upper" or "box_lower" (bounds of a weight, on both
-    sides or on one), "log_near" (the pull to reference weights) or "reference" (these weights). ``index[i, j]`` is the
-    entry of the parameter that task ``i`` uses for cell ``j`` (for penalties, bounds and references: target ``i`` for
-    feature ``j``; for "log_kernel": ``i = 0`` and ``j`` is the kernel's parameter), or -1 where it does not act.
-    ``sign`` is -1 for a parameter that divides (ridge's alpha).
+    ``kind`` is "log_c" (multiplies the loss of a cell), "epsilon" (the tube of a cell) or the name of another parameter
+    of the loss, "log_lam" (the penalty of a feature), "log_kernel" (a parameter of the kernel), "box", "box_upper" or
+    "box_lower" (bounds of a weight, on both sides or on one), "log_near" (the pull to reference weights) or "reference"
+    (these weights). ``index[i, j]`` is the entry of the parameter that task ``i`` uses for cell ``j`` (for penalties,
+    bounds and references: target ``i`` for feature ``j``; for "log_kernel": ``i = 0`` and ``j`` is the kernel's
+    parameter), or -1 where it does not act. ``sign`` is -1 for a parameter that divides (ridge's alpha).
     """
 
     kind: str
-    index: np.ndarray
+    index: Array
     sign: float = 1.0
 
 
-@dataclass(frozen=True, eq=False)
 class Canonical:
-    """Values and derivatives at one ``theta``: ``c, epsilon`` per task and cell, the others per target and feature."""
+    """What problems use at one ``theta``, and how it moves with ``theta``.
 
-    c: np.ndarray
-    epsilon: np.ndarray
-    lam: np.ndarray
-    d_log_c: np.ndarray
-    d_epsilon: np.ndarray
-    d_log_lam: np.ndarray
-    log_kernel: np.ndarray
-    d_log_kernel: np.ndarray
-    bend: np.ndarray
-    upper: np.ndarray
-    lower: np.ndarray
-    near: np.ndarray
-    d_upper: np.ndarray
-    d_lower: np.ndarray
-    d_log_near: np.ndarray
-    reference: np.ndarray
-    d_reference: np.ndarray
+    Attributes
+    ----------
+    values : mapping from kind to ndarray
+        Of shape (users, places): tasks and cells for ``log_c`` and the loss's own parameters, targets and features for
+        penalties, bounds and references, one user for the kernel.
+    c, lam, near : ndarray
+        Exponentials of the kinds that are logarithms.
+    bend : ndarray, shape (p,)
+        ``theta'' / theta'`` of the change of scale: what it adds to a Hessian is this times the gradient.
+    """
+
+    def __init__(
+        self, values: Mapping[str, Array], slopes: Mapping[str, Array], bend: Array, size: int
+    ) -> None:
+        self.values, self._slopes, self.bend, self.size = values, slopes, bend, size
+        self.c, self.lam = np.exp(values["log_c"]), np.exp(values["log_lam"])
+        self.near = np.exp(values["log_near"])
+        self.epsilon, self.log_kernel = values["epsilon"], values["log_kernel"]
+        self.upper, self.lower, self.reference = values["upper"], values["lower"], values["reference"]
+
+    def tunes(self, kind: str) -> bool:
+        """Whether this kind moves with ``theta``."""
+        return kind in self._slopes
+
+    def slope(self, kind: str, users: Any = slice(None), places: Any = slice(None)) -> Array:
+        """``d kind / d theta`` for some users and places: shape (users, places, p)."""
+        if kind not in self._slopes:
+            return np.zeros((*self.values[kind].shape, self.size))[users][..., places, :]
+        return self._slopes[kind][users][..., places, :]
+
+    def pull(self, by_kind: Mapping[str, Array]) -> Array:
+        """``dF/dtheta`` from ``dF/dkind``, each of the shape of its kind: the vector-Jacobian product, (p,)."""
+        out = np.zeros(self.size)
+        for kind, gradient in by_kind.items():
+            if kind in self._slopes:
+                out += gradient.reshape(-1) @ self._slopes[kind].reshape(-1, self.size)
+        return out
+
+    def push(self, kind: str, M: Array, users: Any = slice(None)) -> Array:
+        """``M d kind / d theta`` for matrices ``M`` (users, k, places): the Jacobian-vector products, (users, k, p)."""
+        return np.asarray(np.matmul(M, self._slopes[kind][users]))
+
+    def outer(self, kind: str, M: Array, users: Any = slice(None)) -> Array:
+        """``sum (d kind / d theta)' M`` over users and places, for ``M`` (users, places, p): second order, (p, p)."""
+        return np.asarray(self._slopes[kind][users].reshape(-1, self.size).T @ M.reshape(-1, self.size))
 
 
 class ParameterMap:
@@ -79,28 +111,38 @@ class ParameterMap:
         default there are none.
     log_near : ndarray, shape (targets, features), optional
         Fixed part of the pull to reference weights; none by default.
+    loss : mapping from name to ndarray, shape (tasks, cells), optional
+        Fixed parts of further parameters of the loss, those of ``loss.tunable`` beside the tube.
+
+    Attributes
+    ----------
+    kinds : dict from parameter name to kind
+    tunes : frozenset of str
+        Kinds that move with ``theta``.
+    bounded : bool
+        Whether weights have bounds.
     """
 
     def __init__(
         self,
         space: Space,
         bindings: Mapping[str, Binding],
-        log_c: np.ndarray,
-        epsilon: np.ndarray,
-        log_lam: np.ndarray,
-        log_kernel: np.ndarray | None = None,
-        bounds: tuple[np.ndarray, np.ndarray] | None = None,
-        log_near: np.ndarray | None = None,
+        log_c: Array,
+        epsilon: Array,
+        log_lam: Array,
+        log_kernel: Array | None = None,
+        bounds: tuple[Array, Array] | None = None,
+        log_near: Array | None = None,
+        loss: Mapping[str, Array] | None = None,
     ) -> None:
         self.space = space
         self.kinds = {name: bindings[name].kind for name in space.slices}
         kernel = np.zeros((1, 0)) if log_kernel is None else log_kernel
         low, high = bounds or (np.full(log_lam.shape, -np.inf), np.full(log_lam.shape, np.inf))
         self._base = {"log_c": log_c, "epsilon": epsilon, "log_lam": log_lam, "log_kernel": kernel}
-        self._base |= {"lower": low, "upper": high}
+        self._base |= {"lower": low, "upper": high, "reference": np.zeros(log_lam.shape), **(loss or {})}
         self._base["log_near"] = np.full(log_lam.shape, -np.inf) if log_near is None else log_near
-        self._base["reference"] = np.zeros(log_lam.shape)
-        self._incidence: dict[str, np.ndarray | None] = dict.fromkeys(KINDS)
+        self._incidence: dict[str, Array] = {}
         self._mixed = np.zeros(space.size, dtype=bool)
         self._is_log = np.zeros(space.size, dtype=bool)
         for block in space.blocks:
@@ -109,25 +151,19 @@ class ParameterMap:
             used = binding.index >= 0
             users, places = np.nonzero(used)
             for kind, side in BOX.get(binding.kind, ((binding.kind, 1.0),)):
-                matrix = self._incidence[kind]
-                if matrix is None:
-                    matrix = np.zeros((*self._base[kind].shape, space.size))
-                    self._incidence[kind] = matrix
+                empty = np.zeros((*self._base[kind].shape, space.size))
+                matrix = self._incidence.setdefault(kind, empty)
                 matrix[users, places, columns.start + block.index[binding.index[used]]] += side * binding.sign
-                self._mixed[columns] = (block.scale == "log") != (kind not in PLAIN)
+                self._mixed[columns] = (block.scale == "log") != (kind in LOGARITHMIC)
             self._is_log[columns] = block.scale == "log"
         # log(exp(theta)) and plain values need no change of scale; the other two combinations do.
         self._constant = not self._mixed.any()
+        self.tunes = frozenset(self._incidence)
         self.bounded = bool(
-            self._incidence["upper"] is not None
-            or self._incidence["lower"] is not None
-            or np.any(np.isfinite(low))
-            or np.any(np.isfinite(high))
+            self.tunes & {"upper", "lower"} or np.any(np.isfinite(low)) or np.any(np.isfinite(high))
         )
-        """Whether weights have bounds."""
-        self.tunes = {kind: self._incidence[kind] is not None for kind in KINDS}
 
-    def __call__(self, theta: np.ndarray) -> Canonical:
+    def __call__(self, theta: Array) -> Canonical:
         """The canonical values at ``theta``."""
         theta = np.asarray(theta, float)
         values, slope, bend = theta, np.ones(len(theta)), np.zeros(len(theta))
@@ -141,31 +177,9 @@ class ParameterMap:
             values[to_log] = np.log(positive)
             slope[to_log] = 1.0 / positive
             bend[to_log] = -1.0 / positive
-        value, derivative = {}, {}
-        for kind in KINDS:
-            base, matrix = self._base[kind], self._incidence[kind]
-            if matrix is None:
-                value[kind] = base
-                derivative[kind] = np.zeros((*base.shape, 0))
-            else:
-                value[kind] = base + matrix @ values
-                derivative[kind] = matrix if self._constant else matrix * slope
-        return Canonical(
-            c=np.exp(value["log_c"]),
-            epsilon=value["epsilon"],
-            lam=np.exp(value["log_lam"]),
-            d_log_c=derivative["log_c"],
-            d_epsilon=derivative["epsilon"],
-            d_log_lam=derivative["log_lam"],
-            log_kernel=value["log_kernel"],
-            d_log_kernel=derivative["log_kernel"],
-            bend=bend,
-            upper=value["upper"],
-            lower=value["lower"],
-            near=np.exp(value["log_near"]),
-            d_upper=derivative["upper"],
-            d_lower=derivative["lower"],
-            d_log_near=derivative["log_near"],
-            reference=value["reference"],
-            d_reference=derivative["reference"],
-        )
+        by_kind = dict(self._base)
+        slopes = {}
+        for kind, matrix in self._incidence.items():
+            by_kind[kind] = self._base[kind] + matrix @ values
+            slopes[kind] = matrix if self._constant else matrix * slope
+        return Canonical(by_kind, slopes, bend, self.space.size)

@@ -18,33 +18,68 @@ by :meth:`PolyhedralProblem.n_kinks`, and the derivative is that of the piece wh
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
-from typing import Any
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, ClassVar, Protocol
 
 import numpy as np
 
 from foldwise.losses import Loss
-from foldwise.problems.linear import LinearProblem
+from foldwise.problems.base import Array, Linearization, Slopes, Solution, State
 from foldwise.problems.parameters import Canonical
 from foldwise.problems.pieces import AT_LOWER, AT_UPPER, ActiveSet, KinkSystem, Pieces
+from foldwise.problems.weights import WeightProblem
 from foldwise.problems.written import Task, Written
 
-__all__ = ["PolyhedralPoint", "PolyhedralProblem", "UserUnits"]
+__all__ = ["ActiveSets", "KinkLinearization", "PolyhedralProblem", "PolyhedralSolution", "UserUnits"]
 
 EDGE = 1e-9
 """Distance of a dual variable from the end of its range, in units of ``c``, below which it is on it."""
 
 
-@dataclass(eq=False)
-class PolyhedralPoint:
+@dataclass(frozen=True, eq=False)
+class ActiveSets(State):
+    """Weights (tasks, columns), and the active sets as :class:`ActiveSet` has them; None before the first solution."""
+
+    W: Array
+    on: Array | None = None
+    level: Array | None = None
+    held: Array | None = None
+
+    @classmethod
+    def of(cls, W: Array, active: Sequence[ActiveSet]) -> ActiveSets:
+        """From the active set of every task."""
+        on, level, held = (np.stack([getattr(a, name) for a in active]) for name in ("on", "level", "held"))
+        return cls(W, on, level, held)
+
+    def active(self, m: int) -> ActiveSet | None:
+        """The active set of one task."""
+        if self.on is None or self.level is None or self.held is None:
+            return None
+        return ActiveSet(self.on[m], self.level[m], self.held[m])
+
+    def moved(self, change: Array) -> ActiveSets:
+        """Rows and columns keep their kinds."""
+        return ActiveSets(self.W + change, self.on, self.level, self.held)
+
+
+class Ended(Protocol):
+    """What a solver found for one task."""
+
+    w: Array
+    Z: Array
+    alpha: Array
+    active: ActiveSet
+    rounds: int
+    gap: float
+
+
+@dataclass(frozen=True, eq=False)
+class PolyhedralSolution(Solution):
     """Exact solutions of all tasks at one ``theta``, primal and dual, in stored columns.
 
     Attributes
     ----------
-    W : ndarray, shape (tasks, columns)
-        Weights; the intercept, if any, is the last column.
-    Z : ndarray, shape (tasks, n)
-        Decisions on all rows, in stored order (``problem.folds.order`` maps to the user's).
     alpha : ndarray, shape (tasks, n)
         Dual variables: minus the slope of each row's loss times its weight, zero off the training set. For the hinge
         ``y_j alpha_j`` is in ``[0, c_j]``; for the tube ``alpha_j`` is positive below it and negative above.
@@ -53,23 +88,23 @@ class PolyhedralPoint:
     gap : ndarray, shape (tasks,)
         Duality gaps.
     active : list of ActiveSet
+        With rows and columns on the side that derivatives use.
     pins : list
-        Per task the two rows that hold an intercept in the middle of its interval, where no row on a kink does; None
-        otherwise.
+        Per task the two rows that hold an intercept in the middle of its interval, with their kinks, where no row on a
+        kink does; None otherwise.
     """
 
-    theta: np.ndarray
-    par: Canonical
-    W: np.ndarray
-    Z: np.ndarray
-    alpha: np.ndarray
-    gamma: np.ndarray
-    gap: np.ndarray
+    alpha: Array
+    gamma: Array
+    gap: Array
     active: list[ActiveSet]
-    pins: list
-    converged: np.ndarray
-    steps: int
-    systems: list = field(default_factory=list)
+    pins: list[Any]
+
+    @property
+    def W(self) -> Array:
+        """Weights; the intercept, if any, is the last column: shape (tasks, columns)."""
+        weights: Array = self.state.W
+        return weights
 
 
 @dataclass(frozen=True, eq=False)
@@ -89,36 +124,40 @@ class UserUnits:
     gap : float
     """
 
-    rows: np.ndarray
-    y: np.ndarray
-    c: np.ndarray
-    epsilon: np.ndarray
-    alpha: np.ndarray
-    z: np.ndarray
-    w: np.ndarray
-    lower: np.ndarray
-    upper: np.ndarray
-    gamma_lower: np.ndarray
-    gamma_upper: np.ndarray
+    rows: Array
+    y: Array
+    c: Array
+    epsilon: Array
+    alpha: Array
+    z: Array
+    w: Array
+    lower: Array
+    upper: Array
+    gamma_lower: Array
+    gamma_upper: Array
     b: float
-    lam: np.ndarray
+    lam: Array
     gap: float
 
 
-class PolyhedralProblem(LinearProblem):
+class PolyhedralProblem(WeightProblem):
     """Exact linear support vector machines on shared rows.
 
     Parameters
     ----------
     design, Y, folds, loss, parameters, penalty, weight, validation_weight, n_total
-        As in :class:`foldwise.problems.linear.LinearProblem`; the loss is ``Hinge`` or ``EpsilonInsensitive``.
+        As in :class:`foldwise.problems.weights.WeightProblem`; the loss is ``Hinge`` or ``EpsilonInsensitive``.
     l1_ratio : float
         Share of the L1 norm in the penalty: 0 quadratic, 1 L1, between them the elastic net.
     reference : ndarray, shape (features,), optional
         ``w0`` in the user's columns; zero by default, and where it is tuned.
     """
 
-    def __init__(self, *args, l1_ratio: float = 0.0, reference: np.ndarray | None = None, **options) -> None:
+    state_type: ClassVar[Any] = ActiveSets
+
+    def __init__(
+        self, *args: Any, l1_ratio: float = 0.0, reference: Array | None = None, **options: Any
+    ) -> None:
         super().__init__(*args, **options)
         if self.penalty.form is not None:
             raise ValueError(
@@ -135,20 +174,19 @@ class PolyhedralProblem(LinearProblem):
             )
         self.reference = w0 / self.root
 
-    def _check_loss(self, loss: Loss) -> None:
+    def check_loss(self, loss: Loss) -> None:
         if type(loss).__name__ not in ("Hinge", "EpsilonInsensitive"):
             raise ValueError(
                 f"the exact linear machine is for Hinge and EpsilonInsensitive; got {type(loss).__name__}. "
                 "Smooth losses go with LinearProblem"
             )
 
-    def reset(self) -> None:
-        """Forget the active sets of the last point."""
-        self._begin()
+    def workspace(self) -> None:
+        """Nothing is kept between solves: the state has the active sets."""
+        return None
 
-    def _begin(self) -> None:
-        self.memory: list[ActiveSet | None] = [None] * self.n_tasks
-        """Active set of every task at the last point, from which a solver starts."""
+    def start(self, leader: tuple[Any, Any] | None = None) -> ActiveSets:
+        return ActiveSets(np.zeros((self.n_tasks, self.n_columns)))
 
     # The training problem of one task.
 
@@ -177,58 +215,41 @@ class PolyhedralProblem(LinearProblem):
             np.pad(upper, pad, constant_values=np.inf),
         )
 
-    def _strength(self, m: int, par: Canonical) -> np.ndarray:
+    def _strength(self, m: int, par: Canonical) -> Array:
         """``c_j v_j`` times how often a row trains the task: zero off its training rows."""
         return par.c[m][self.folds.cell] * self.weight * self.folds.count[self.split[m]]
 
-    def _penalties(self, m: int, par: Canonical) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    def _penalties(self, m: int, par: Canonical) -> tuple[Array, Array, Array]:
         """Curvature of the ridge and of the proximity term, and weights of the L1 norm, per feature."""
         k, scale = self.target[m], self.penalty.scale[m]
         lam = par.lam[k]
         return lam * (1.0 - self.l1_ratio) * scale, par.near[k] * scale, lam * self.l1_ratio * self.root[m]
 
-    def pulled_to(self, m: int, par: Canonical) -> np.ndarray:
+    def pulled_to(self, m: int, par: Canonical) -> Array:
         """The stored weights that the proximity term pulls to: the fixed ones, or those in ``theta``."""
         return self.reference[m] + par.reference[self.target[m]] / self.root[m]
 
-    def bounds(self, m: int, par: Canonical) -> tuple[np.ndarray, np.ndarray]:
+    def bounds(self, m: int, par: Canonical) -> tuple[Array, Array]:
         """Lower and upper bounds of the stored weights of a task's features."""
         k = self.target[m]
         return par.lower[k] / self.root[m], par.upper[k] / self.root[m]
 
-    def feasible(self, theta: np.ndarray):
-        """Lower and upper bounds of the stored weights, (tasks, columns) each; there are no equality rows."""
-        par = self.parameters(theta)
-        parts = [self.pieces(m, par) for m in range(self.n_tasks)]
-        return np.stack([p.lower for p in parts]), np.stack([p.upper for p in parts]), None
-
-    def value(self, W: np.ndarray, theta: np.ndarray) -> np.ndarray:
-        """``E_m``, one number per task; bounds are not looked at."""
-        par, d = self.parameters(theta), self.design.n_features
-        out = self.loss_value(W, par)
+    def value(self, solution: PolyhedralSolution, workspace: Any) -> Array:
+        par, d = solution.par, self.design.n_features
+        out = self.loss_value(solution.W, par)
         for m in range(self.n_tasks):
             ridge, near, l1 = self._penalties(m, par)
-            w = W[m, :d]
+            w = solution.W[m, :d]
             gap = w - self.pulled_to(m, par)
             out[m] += 0.5 * ridge @ w**2 + 0.5 * near @ gap**2 + l1 @ np.abs(w)
         return out
 
-    def grad(self, W: np.ndarray, theta: np.ndarray) -> np.ndarray:
-        """One subgradient of ``E_m`` per task: the derivative where there is one."""
-        par, d = self.parameters(theta), self.design.n_features
-        out = self.loss_grad(W, par)
-        for m in range(self.n_tasks):
-            ridge, near, l1 = self._penalties(m, par)
-            w = W[m, :d]
-            out[m, :d] += ridge * w + near * (w - self.pulled_to(m, par)) + l1 * np.sign(w)
-        return out
-
     # Solutions.
 
-    def point_at(
-        self, theta: np.ndarray, par: Canonical, ends: list, converged: np.ndarray
-    ) -> PolyhedralPoint:
-        """A point from the solver's solutions, each with ``w, Z, alpha, active, rounds, gap``."""
+    def solution(
+        self, theta: Array, par: Canonical, ends: Sequence[Ended], converged: Array
+    ) -> PolyhedralSolution:
+        """The solution from what a solver found for every task."""
         W, alpha = np.stack([end.w for end in ends]), np.stack([end.alpha for end in ends])
         Z, gamma = np.stack([end.Z for end in ends]), np.zeros_like(W)
         active, pins = [end.active for end in ends], []
@@ -237,12 +258,12 @@ class PolyhedralProblem(LinearProblem):
             gamma[m] = self._multipliers(p, W[m], alpha[m])
             active[m], pin, W[m], Z[m] = self._settle(p, W[m], Z[m], alpha[m], gamma[m], end.active)
             pins.append(pin)
-        gap = np.array([end.gap for end in ends])
-        steps = sum(end.rounds for end in ends)
-        return PolyhedralPoint(theta, par, W, Z, alpha, gamma, gap, active, pins, converged, steps)
+        gap, steps = np.array([end.gap for end in ends]), sum(end.rounds for end in ends)
+        state = ActiveSets.of(W, [end.active for end in ends])
+        return PolyhedralSolution(theta, par, state, Z, converged, steps, alpha, gamma, gap, active, pins)
 
     @staticmethod
-    def _multipliers(p: Pieces, w: np.ndarray, alpha: np.ndarray) -> np.ndarray:
+    def _multipliers(p: Pieces, w: Array, alpha: Array) -> Array:
         """``gamma``: what the other terms of the optimality condition leave at a bound, zero between the bounds."""
         pull = p.X.back(alpha) - p.q * (w - p.centre)
         at_zero = np.clip(pull, -p.l1, p.l1)
@@ -251,8 +272,8 @@ class PolyhedralProblem(LinearProblem):
         return np.where(w >= p.upper, high, 0.0) + np.where(w <= p.lower, low, 0.0)
 
     def _settle(
-        self, p: Pieces, w, Z, alpha, gamma, active: ActiveSet
-    ) -> tuple[ActiveSet, Any, np.ndarray, np.ndarray]:
+        self, p: Pieces, w: Array, Z: Array, alpha: Array, gamma: Array, active: ActiveSet
+    ) -> tuple[ActiveSet, Any, Array, Array]:
         """The active set with rows and columns on the side that derivatives use, and an intercept put in its middle.
 
         A box of width zero counts as held at the side its multiplier points to: there the weight goes when the box
@@ -290,45 +311,69 @@ class PolyhedralProblem(LinearProblem):
         w[-1] += shift
         return ActiveSet(on, level, held), ((first, level[first] - 1), (last, level[last])), w, Z + shift
 
-    def point(self, W, theta, steps: int = 0, Z=None):
-        """Not available: derivatives need a solution with its active set, which the solver gives."""
-        raise TypeError(
-            "a polyhedral problem has points at solutions only; use ExactQP().solve(problem, theta, W)"
-        )
-
-    def revive(self, point: PolyhedralPoint) -> PolyhedralPoint:  # type: ignore[override]
-        """The point itself: it carries all that derivatives need."""
-        return point
-
-    def row_residual(self, point: PolyhedralPoint) -> np.ndarray:  # type: ignore[override]
+    def residual(self, solution: PolyhedralSolution, workspace: Any) -> Array:
         """Duality gaps relative to the size of the objective, computed anew from the rows."""
         out = np.zeros(self.n_tasks)
         for m in range(self.n_tasks):
-            p, w = self.pieces(m, point.par), point.W[m].copy()
+            p, w = self.pieces(m, solution.par), solution.W[m].copy()
             if level := p.level():
                 p = p.moved(level)
                 w[-1] -= level
             unit = p.unit()
             p, w = p.scaled(unit), w / unit
             Z = p.X.times(w)
-            out[m] = p.gap(w, point.alpha[m] / unit, Z) / p.scale(w, Z)
+            out[m] = p.gap(w, solution.alpha[m] / unit, Z) / p.scale(w, Z)
         return out
 
-    def in_user_units(self, point: PolyhedralPoint, m: int) -> UserUnits:
+    def linearize(self, solution: PolyhedralSolution, workspace: Any) -> KinkLinearization:
+        return KinkLinearization(self, solution)
+
+    def flat_intercepts(self, solution: PolyhedralSolution) -> int:
+        return sum(pin is not None for pin in solution.pins)
+
+    def n_kinks(self, solution: PolyhedralSolution, tol: float = EDGE) -> int:
+        """Pairs that are both active: rows on a kink or weights at a bound whose multiplier is at its end.
+
+        An intercept that no row holds counts as one.
+        """
+        count = 0
+        for m in range(self.n_tasks):
+            p, active = self.pieces(m, solution.par), solution.active[m]
+            rows = np.flatnonzero(active.on)
+            low, high = p.range_of(rows, active.level[rows])
+            count += int(
+                np.sum(
+                    np.minimum(solution.alpha[m][rows] - low, high - solution.alpha[m][rows])
+                    <= tol * p.c[rows]
+                )
+            )
+            scale = 1.0 + np.abs(p.kinks)
+            touching = np.any(np.abs(solution.decisions[m][:, None] - p.kinks) <= tol * scale, axis=1)
+            count += int(np.sum(touching & ~active.on & (p.c > 0)))
+            size = np.abs(p.X.back(solution.alpha[m])).max(initial=0.0) + 1e-300
+            at_bound = (active.held == AT_LOWER) | (active.held == AT_UPPER)
+            count += int(np.sum(at_bound & (np.abs(solution.gamma[m]) <= tol * size)))
+            w = solution.W[m]
+            room = np.minimum(w - p.lower, p.upper - w)
+            count += int(np.sum((active.held == 0) & (room <= tol * (np.abs(w) + tol))))
+            count += solution.pins[m] is not None
+        return count
+
+    def in_user_units(self, solution: PolyhedralSolution, m: int) -> UserUnits:
         """Task ``m`` with its primal and dual solution in the user's columns; see :class:`UserUnits`."""
-        d, scale, par = self.design.n_features, self.design.scale, point.par
-        coef, bias = self.design.to_user(point.W[m : m + 1])
+        d, scale, par = self.design.n_features, self.design.scale, solution.par
+        coef, bias = self.design.to_user(solution.W[m : m + 1])
         train = np.flatnonzero(self._strength(m, par) > 0)
         lower, upper = self.bounds(m, par)
-        gamma = point.gamma[m, :d] * scale
+        gamma = solution.gamma[m, :d] * scale
         epsilon = np.broadcast_to(par.epsilon[m][self.folds.cell], self.n_rows)
         return UserUnits(
             rows=self.folds.order[train],
             y=self.Y[self.target[m]][train],
             c=self._strength(m, par)[train],
             epsilon=epsilon[train],
-            alpha=point.alpha[m][train],
-            z=point.Z[m][train],
+            alpha=solution.alpha[m][train],
+            z=solution.decisions[m][train],
             w=coef[0],
             lower=lower / scale,
             upper=upper / scale,
@@ -336,10 +381,10 @@ class PolyhedralProblem(LinearProblem):
             gamma_upper=np.maximum(gamma, 0.0),
             b=float(bias[0]),
             lam=par.lam[self.target[m]] * (self.root[m] * scale) ** 2,
-            gap=float(point.gap[m]),
+            gap=float(solution.gap[m]),
         )
 
-    def written(self, theta: np.ndarray) -> Written:
+    def written(self, theta: Array) -> Written:
         """Every task in arrays, in columns whose weights are the user's; refused with an L1 part of the penalty."""
         if self.l1_ratio:
             raise ValueError("an L1 part of the penalty cannot be written out")
@@ -349,93 +394,54 @@ class PolyhedralProblem(LinearProblem):
         for m in range(self.n_tasks):
             weight, own, y = self._strength(m, par), X / self.root[m], self.Y[self.target[m]]
             train, rows = weight > 0, self.folds.validation[self.split[m]]
-            cost = np.asarray(self.validation_weight[self.split[m]], float)
+            cost = np.asarray(self.validation_weight[m], float)
             tasks.append(Task(own[train], y[train], own[rows], y[rows], weight[train], cost))
         return Written(tasks, bool(self.design.intercept), reference=self.reference[0] * self.root[0])
 
-    # Derivatives.
 
-    def systems(self, point: PolyhedralPoint) -> list[_TaskSystem]:
-        """The factored optimality system of every task; built once."""
-        if not point.systems:
-            point.systems = [_TaskSystem(self, point, m) for m in range(self.n_tasks)]
-        return point.systems
+class KinkLinearization(Linearization):
+    """The optimality system of every task while nothing changes kind.
 
-    def adjoint(self, point: PolyhedralPoint, slopes) -> np.ndarray:  # type: ignore[override]
-        """Adjoints (tasks, columns + n) from the criterion's slopes: a list of (task, rows, dF/dz on these rows).
+    Adjoints have one entry for every column and row: on free columns the adjoint weight, on held ones ``dF`` for a unit
+    move of their bound; on rows of a kink ``dF`` for a unit move of the kink.
+    """
 
-        On free columns the adjoint weight, on held ones ``dF`` for a unit move of their bound; on rows of a kink ``dF``
-        for a unit move of the kink.
-        """
-        out = np.zeros((self.n_tasks, self.n_columns + self.n_rows))
-        systems = self.systems(point)
+    def __init__(self, problem: PolyhedralProblem, solution: PolyhedralSolution) -> None:
+        self.problem, self.par = problem, solution.par
+        self.systems = [_TaskSystem(problem, solution, m) for m in range(problem.n_tasks)]
+
+    def adjoint(self, slopes: Slopes) -> Array:
+        problem = self.problem
+        out = np.zeros((problem.n_tasks, problem.n_columns + problem.n_rows))
         for m, rows, g in slopes:
-            out[m] = systems[m].adjoint(self.design.pull(g[None], rows)[0])
+            out[m] = self.systems[m].adjoint(problem.design.pull(g[None], rows)[0])
         return out
 
-    def contract(self, point: PolyhedralPoint, U: np.ndarray) -> np.ndarray:  # type: ignore[override]
-        """``dF/dtheta`` from the adjoints."""
-        out = np.zeros(self.parameters.space.size)
-        for m, system in enumerate(self.systems(point)):
-            out += system.contract(U[m])
-        return out
+    def pullback(self, u: Array) -> dict[str, Array]:
+        by_task = [system.pullback(row) for system, row in zip(self.systems, u, strict=True)]
+        stacked = {kind: np.stack([part[kind] for part in by_task]) for kind in by_task[0]}
+        per_cell = ("log_c", "epsilon")
+        return {k: v if k in per_cell else self.problem.by_target(v) for k, v in stacked.items()}
 
-    def sensitivities(self, point: PolyhedralPoint) -> np.ndarray:  # type: ignore[override]
+    def sensitivities(self) -> Array:
         """``dw_m/dtheta``: shape (tasks, columns, p)."""
-        return np.stack([system.sensitivity() for system in self.systems(point)])
+        return np.stack([system.sensitivity() for system in self.systems])
 
-    def cross(self, point) -> np.ndarray:
-        """Not available: the weights are held by kinks, not by a Hessian."""
-        raise TypeError("a polyhedral problem has no mixed derivative; use adjoint and contract")
+    def moves(self, J: Array, m: int, rows: Any) -> Array:
+        return self.problem.design.decisions(np.ascontiguousarray(J[m].T), rows)
 
-    def bend(self, point: PolyhedralPoint, U: np.ndarray, J: np.ndarray, window) -> np.ndarray:  # type: ignore[override]
-        """Second-order part of the hyper-Hessian while nothing changes kind: shape (p, p)."""
-        out = np.zeros((J.shape[2], J.shape[2]))
-        for m, system in enumerate(self.systems(point)):
-            out += system.bend(U[m], J[m])
-        return out
-
-    def validation_gram(self, m: int) -> np.ndarray | None:
-        """Not kept."""
-        return None
-
-    def flat_intercepts(self, point: PolyhedralPoint) -> int:
-        """In how many tasks the intercept is not unique."""
-        return sum(pin is not None for pin in point.pins)
-
-    def n_kinks(self, point: PolyhedralPoint, tol: float = EDGE) -> int:  # type: ignore[override]
-        """Pairs that are both active: rows on a kink or weights at a bound whose multiplier is at its end.
-
-        An intercept that no row holds counts as one.
-        """
-        count = 0
-        for m in range(self.n_tasks):
-            p, active = self.pieces(m, point.par), point.active[m]
-            rows = np.flatnonzero(active.on)
-            low, high = p.range_of(rows, active.level[rows])
-            count += int(
-                np.sum(np.minimum(point.alpha[m][rows] - low, high - point.alpha[m][rows]) <= tol * p.c[rows])
-            )
-            scale = 1.0 + np.abs(p.kinks)
-            touching = np.any(np.abs(point.Z[m][:, None] - p.kinks) <= tol * scale, axis=1)
-            count += int(np.sum(touching & ~active.on & (p.c > 0)))
-            size = np.abs(p.X.back(point.alpha[m])).max(initial=0.0) + 1e-300
-            at_bound = (active.held == AT_LOWER) | (active.held == AT_UPPER)
-            count += int(np.sum(at_bound & (np.abs(point.gamma[m]) <= tol * size)))
-            w = point.W[m]
-            room = np.minimum(w - p.lower, p.upper - w)
-            count += int(np.sum((active.held == 0) & (room <= tol * (np.abs(w) + tol))))
-            count += point.pins[m] is not None
-        return count
+    def curvature(self, u: Array, J: Array, window: float | None) -> Array:
+        pairs = zip(self.systems, u, J, strict=True)
+        return np.asarray(sum(system.curvature(row, own) for system, row, own in pairs))
 
 
 class _TaskSystem:
     """How the solution of one task answers to ``theta``."""
 
-    def __init__(self, problem: PolyhedralProblem, point: PolyhedralPoint, m: int) -> None:
-        self.problem, self.m, self.par = problem, m, point.par
-        p, active, pins = problem.pieces(m, point.par), point.active[m], point.pins[m]
-        self.p, self.w, self.alpha, self.held = p, point.W[m], point.alpha[m], active.held
+    def __init__(self, problem: PolyhedralProblem, solution: PolyhedralSolution, m: int) -> None:
+        self.problem, self.m, self.par = problem, m, solution.par
+        p, active, pins = problem.pieces(m, solution.par), solution.active[m], solution.pins[m]
+        self.p, self.w, self.alpha, self.held = p, solution.W[m], solution.alpha[m], active.held
         self.free = np.flatnonzero(active.held == 0)
         self.fixed = np.flatnonzero(active.held != 0)
         if pins is None:
@@ -458,7 +464,7 @@ class _TaskSystem:
         bound = np.where(active.on, 0.0, self.alpha)
         self.bound = bound
 
-    def adjoint(self, g: np.ndarray) -> np.ndarray:
+    def adjoint(self, g: Array) -> Array:
         """From ``dF/dw`` to the adjoint on columns and rows."""
         D = len(self.w)
         out = np.zeros(D + len(self.alpha))
@@ -469,98 +475,87 @@ class _TaskSystem:
         np.add.at(out, D + self.rows, self.share.T @ r)
         return out
 
-    def contract(self, u: np.ndarray) -> np.ndarray:
-        """``dF/dtheta`` of this task."""
-        problem, par, p = self.problem, self.par, self.p
-        D, d, k = len(self.w), problem.design.n_features, problem.target[self.m]
-        out = np.zeros(problem.parameters.space.size)
-        step = np.zeros(D)
-        step[self.free] = u[self.free]
-        tunes = problem.parameters.tunes
-        if tunes["log_c"]:
-            inner = self._by_cell(self.bound * p.X.times(step))
-            out += inner @ par.d_log_c[self.m]
-        if tunes["epsilon"]:
-            rows = np.zeros(len(self.alpha))
-            np.add.at(rows, self.rows, self.slope)
-            out += self._by_cell(rows * u[D:]) @ par.d_epsilon[self.m]
-        if tunes["log_lam"]:
-            out -= (step[:d] * self._lam_pull()) @ par.d_log_lam[k]
-        if tunes["log_near"]:
-            out -= (step[:d] * self._near_pull()) @ par.d_log_near[k]
-        if tunes["reference"]:
-            out += (step[:d] * self._reference_push()) @ par.d_reference[k]
-        root = problem.root[self.m]
-        for place, tuned, moves in ((AT_UPPER, "upper", par.d_upper), (AT_LOWER, "lower", par.d_lower)):
-            if tunes[tuned]:
-                out += np.where(self.held[:d] == place, u[:d] / root, 0.0) @ moves[k]
+    def step(self, u: Array) -> Array:
+        """The adjoint weights of the free columns."""
+        out = np.zeros(len(self.w))
+        out[self.free] = u[self.free]
         return out
 
-    def _by_cell(self, values: np.ndarray) -> np.ndarray:
-        return np.bincount(self.problem.folds.cell, values, self.problem.n_cells)
+    def pullback(self, u: Array) -> dict[str, Array]:
+        """``dF/dkind`` of this task, per cell or per feature."""
+        par, problem, D = self.par, self.problem, len(self.w)
+        d = problem.design.n_features
+        step, out = self.step(u), {}
+        if par.tunes("log_c"):
+            out["log_c"] = problem.by_cell(self.bound * self.p.X.times(step))
+        if par.tunes("epsilon"):
+            rows = np.zeros(len(self.alpha))
+            np.add.at(rows, self.rows, self.slope)
+            out["epsilon"] = problem.by_cell(rows * u[D:])
+        out |= {kind: -step[:d] * pull for kind, (pull, _) in self._pulls().items()}
+        if par.tunes("reference"):
+            out["reference"] = step[:d] * self._reference_push()
+        return out | {kind: moves * u[:d] for kind, moves in self._sides().items()}
 
-    def _lam_pull(self) -> np.ndarray:
-        """Derivative of the penalty's gradient in each feature's ``log lam``."""
-        ridge, _, l1 = self.problem._penalties(self.m, self.par)
+    def _pulls(self) -> dict[str, tuple[Array, Array]]:
+        """Penalties that are tuned, by kind: the derivative of their gradient in the logarithm, and their curvature."""
+        ridge, near, l1 = self.problem._penalties(self.m, self.par)
         w = self.w[: len(ridge)]
-        return ridge * w + l1 * np.sign(w)
+        pulls = {
+            "log_lam": (ridge * w + l1 * np.sign(w), ridge),
+            "log_near": (near * (w - self.problem.pulled_to(self.m, self.par)), near),
+        }
+        return {kind: pull for kind, pull in pulls.items() if self.par.tunes(kind)}
 
-    def _near_pull(self) -> np.ndarray:
-        _, near, _ = self.problem._penalties(self.m, self.par)
-        return near * (self.w[: len(near)] - self.problem.pulled_to(self.m, self.par))
+    def _sides(self) -> dict[str, Array]:
+        """How held weights move with their bounds, by kind."""
+        root, held = self.problem.root[self.m], self.held[: self.problem.design.n_features]
+        places = {"upper": AT_UPPER, "lower": AT_LOWER}
+        return {
+            kind: np.where(held == place, 1.0 / root, 0.0)
+            for kind, place in places.items()
+            if self.par.tunes(kind)
+        }
 
-    def _reference_push(self) -> np.ndarray:
+    def _reference_push(self) -> Array:
         """Minus the derivative of the penalty's gradient in each feature's reference."""
         _, near, _ = self.problem._penalties(self.m, self.par)
-        return near / self.problem.root[self.m]
+        return np.asarray(near / self.problem.root[self.m])
 
-    def sensitivity(self) -> np.ndarray:
+    def sensitivity(self) -> Array:
         """``dw/dtheta``: shape (columns, p)."""
         problem, par, p = self.problem, self.par, self.p
-        D, d, k = len(self.w), problem.design.n_features, problem.target[self.m]
-        size = problem.parameters.space.size
-        tunes, cell = problem.parameters.tunes, problem.folds.cell
-        out, a, shift = np.zeros((D, size)), np.zeros((D, size)), np.zeros((len(self.rows), size))
-        if tunes["log_c"]:
-            for q in range(problem.n_cells):
-                a += np.outer(p.X.back(self.bound * (cell == q)), par.d_log_c[self.m][q])
-        if tunes["epsilon"]:
-            shift += self.slope[:, None] * par.d_epsilon[self.m][cell[self.rows]]
-        if tunes["log_lam"]:
-            a[:d] -= self._lam_pull()[:, None] * par.d_log_lam[k]
-        if tunes["log_near"]:
-            a[:d] -= self._near_pull()[:, None] * par.d_log_near[k]
-        if tunes["reference"]:
-            a[:d] += self._reference_push()[:, None] * par.d_reference[k]
-        root = problem.root[self.m]
-        for place, tuned, moves in ((AT_UPPER, "upper", par.d_upper), (AT_LOWER, "lower", par.d_lower)):
-            if tunes[tuned]:
-                out[:d] += np.where(self.held[:d] == place, 1.0 / root, 0.0)[:, None] * moves[k]
+        D, d, k, cell = len(self.w), problem.design.n_features, problem.target[self.m], problem.folds.cell
+        out, a, shift = np.zeros((D, par.size)), np.zeros((D, par.size)), np.zeros((len(self.rows), par.size))
+        if par.tunes("log_c"):
+            for q, slope in enumerate(par.slope("log_c", self.m)):
+                a += np.outer(p.X.back(self.bound * (cell == q)), slope)
+        if par.tunes("epsilon"):
+            shift += self.slope[:, None] * par.slope("epsilon", self.m, cell[self.rows])
+        for kind, (pull, _) in self._pulls().items():
+            a[:d] -= pull[:, None] * par.slope(kind, k)
+        if par.tunes("reference"):
+            a[:d] += self._reference_push()[:, None] * par.slope("reference", k)
+        for kind, moves in self._sides().items():
+            out[:d] += moves[:, None] * par.slope(kind, k)
         b = self.share @ shift - self.X_K @ out
         out[self.free] = self.system.solve(a[self.free], b)[0]
         return out
 
-    def bend(self, u: np.ndarray, J: np.ndarray) -> np.ndarray:
+    def curvature(self, u: Array, J: Array) -> Array:
         """``u`` times the second derivative of the optimality conditions along ``w(theta)``."""
-        problem, par, p = self.problem, self.par, self.p
-        d, k = problem.design.n_features, problem.target[self.m]
-        size = problem.parameters.space.size
-        out, tunes = np.zeros((size, size)), problem.parameters.tunes
-        step = np.zeros(len(self.w))
-        step[self.free] = u[self.free]
-        if tunes["log_c"]:
-            inner, L = self._by_cell(self.bound * p.X.times(step)), par.d_log_c[self.m]
-            out += (L * inner[:, None]).T @ L
-        ridge, near, _ = problem._penalties(self.m, par)
-        for tuned, pull, curvature, L in (
-            ("log_lam", self._lam_pull(), ridge, par.d_log_lam[k]),
-            ("log_near", self._near_pull(), near, par.d_log_near[k]),
-        ):
-            if tunes[tuned]:
-                out -= (L * (step[:d] * pull)[:, None]).T @ L
-                one_sided = L.T @ ((step[:d] * curvature)[:, None] * J[:d])
-                out -= one_sided + one_sided.T
-        if tunes["log_near"] and tunes["reference"]:
-            mixed = par.d_log_near[k].T @ ((step[:d] * self._reference_push())[:, None] * par.d_reference[k])
+        problem, par = self.problem, self.par
+        d, k, m = problem.design.n_features, [problem.target[self.m]], [self.m]
+        step, out = self.step(u), np.zeros((par.size, par.size))
+        if par.tunes("log_c"):
+            inner = problem.by_cell(self.bound * self.p.X.times(step))
+            out += par.outer("log_c", inner[:, None] * par.slope("log_c", m), m)
+        for kind, (pull, curvature) in self._pulls().items():
+            out -= par.outer(kind, (step[:d] * pull)[:, None] * par.slope(kind, k), k)
+            one_sided = par.outer(kind, (step[:d] * curvature)[:, None] * J[:d], k)
+            out -= one_sided + one_sided.T
+        if par.tunes("log_near") and par.tunes("reference"):
+            push = (step[:d] * self._reference_push())[:, None] * par.slope("reference", k)
+            mixed = par.outer("log_near", push, k)
             out += mixed + mixed.T
         return out

@@ -7,10 +7,15 @@ for a search on the real loss.
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 import numpy as np
 
 from foldwise.design import is_wide
 from foldwise.losses import typical_curvature
+
+if TYPE_CHECKING:
+    from foldwise.problems.weights import WeightProblem
 
 __all__ = ["balance", "scout"]
 
@@ -18,12 +23,12 @@ MAX_COLUMNS = 600
 BALANCE = 8.0
 
 
-def scout(problem, theta: np.ndarray, factors: np.ndarray) -> np.ndarray | None:
+def scout(problem: WeightProblem, theta: np.ndarray, factors: np.ndarray) -> np.ndarray | None:
     """Mean squared validation error of ridge regression when the loss at ``theta`` is multiplied by each factor.
 
     Parameters
     ----------
-    problem : LinearProblem
+    problem : WeightProblem
     theta : ndarray
         Reference point: its penalties and relative weights of cells are kept.
     factors : ndarray, shape (R,)
@@ -36,7 +41,7 @@ def scout(problem, theta: np.ndarray, factors: np.ndarray) -> np.ndarray | None:
     if not folds.partition or not problem.design.is_dense or D > MAX_COLUMNS:
         return None
     par = problem.parameters(theta)
-    grams, curvature = problem.block_grams(), typical_curvature(problem.loss, float(np.std(problem.Y)))
+    grams, curvature = problem.block_grams, typical_curvature(problem.loss, float(np.std(problem.Y)))
     d = problem.design.n_features
     total_error = np.zeros(len(factors))
     for k in range(problem.n_targets):
@@ -61,7 +66,7 @@ def scout(problem, theta: np.ndarray, factors: np.ndarray) -> np.ndarray | None:
     return total_error / problem.n_tasks
 
 
-def balance(problem, theta: np.ndarray) -> float | None:
+def balance(problem: WeightProblem, theta: np.ndarray) -> float | None:
     """A moderate strength for wide data: the factor on the loss at which a row's curvature is ``BALANCE``.
 
     For a row alone, ``x' P^-1 x`` times the curvature of its loss says how far its residual is closed. Training

@@ -14,19 +14,22 @@ are held: they *pin* ``q``.
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 from scipy.linalg import block_diag
 
 from foldwise.linalg import Bordered, null_space
-from foldwise.problems.dual import DualProblem
-from foldwise.problems.gram import submatrix
-from foldwise.problems.kernel import KernelPoint
-from foldwise.problems.parameters import Canonical
+from foldwise.losses import Loss
+from foldwise.problems.base import Array, State
+from foldwise.problems.dual import DualLinearization, DualProblem
+from foldwise.problems.folds import Folds
+from foldwise.problems.gram import Gram, System, submatrix
+from foldwise.problems.kernel import KernelLinearization, KernelSolution
+from foldwise.problems.parameters import Canonical, ParameterMap
 from foldwise.problems.written import Written
 
-__all__ = ["BorderedSystem", "Centre", "SemiparametricProblem", "centre", "spans"]
+__all__ = ["BorderedSystem", "Centre", "SemiparametricProblem", "Shares", "centre", "spans"]
 
 
 @dataclass(eq=False)
@@ -36,22 +39,20 @@ class BorderedSystem:
     ``B`` is the identity when all rows are free. Pinned rows only move together, as their ``null`` says.
     """
 
-    rows: np.ndarray
-    B: np.ndarray | None
+    rows: Array
+    B: Array | None
     system: Bordered
-    slope: np.ndarray | None = None
+    slope: Array | None = None
 
     @classmethod
-    def build(
-        cls, K: np.ndarray, free: np.ndarray, Q: np.ndarray, pins: Centre | None = None
-    ) -> BorderedSystem:
+    def build(cls, K: Array, free: Array, Q: Array, pins: Centre | None = None) -> BorderedSystem:
         """Factor the system of these rows; dependent ones get a vanishing ridge."""
         if pins is None:
             return cls(free, None, Bordered.of(submatrix(K, free), Q[free]))
         rows, B = np.concatenate([free, pins.rows]), block_diag(np.eye(len(free)), pins.null)
         return cls(rows, B, Bordered.of(B.T @ K[np.ix_(rows, rows)] @ B, B.T @ Q[rows]), pins.slope)
 
-    def solve(self, r: np.ndarray, total: Any) -> tuple[np.ndarray, Any]:
+    def solve(self, r: Array, total: Any) -> tuple[Array, Any]:
         """``v`` and ``b``; ``r`` is (rows,) or (rows, p), ``total`` (K,) or (K, p)."""
         if not len(self.system.G):
             return np.zeros_like(r), np.zeros_like(total)
@@ -59,7 +60,7 @@ class BorderedSystem:
         return (w if self.B is None else self.B @ w), b
 
 
-def spans(Q: np.ndarray) -> bool:
+def spans(Q: Array) -> bool:
     """Whether these rows determine every coefficient."""
     return not null_space(Q).size
 
@@ -73,17 +74,15 @@ class Centre:
     width of the tube. ``limits`` are the rows that limit ``reach``, the first of them.
     """
 
-    q: np.ndarray
+    q: Array
     reach: float
-    limits: np.ndarray
-    rows: np.ndarray
-    null: np.ndarray
-    slope: np.ndarray
+    limits: Array
+    rows: Array
+    null: Array
+    slope: Array
 
 
-def centre(
-    Q: np.ndarray, f: np.ndarray, low: np.ndarray, up: np.ndarray, free: np.ndarray, at_bound: np.ndarray
-) -> Centre:
+def centre(Q: Array, f: Array, low: Array, up: Array, free: Array, at_bound: Array) -> Centre:
     """``max t`` such that ``low + t <= f + Q q <= up - t`` off the free rows, on which ``f + Q q = low`` is kept.
 
     Where that leaves a choice, the rows that limit ``t`` keep their decisions and the same is asked of the others, and
@@ -100,9 +99,9 @@ def centre(
     kink = np.concatenate([low[below], up[above]]) - f[rows]
     size = float(np.abs(Q).max(initial=0.0))
     reach, limits = 0.0, np.zeros(0, dtype=int)
-    pins: list[np.ndarray] = []
-    slopes: list[np.ndarray] = []
-    nulls: list[np.ndarray] = []
+    pins: list[Array] = []
+    slopes: list[Array] = []
+    nulls: list[Array] = []
     while N.shape[1]:
         A = Q[rows] @ N
         moves = np.abs(A).max(axis=1) > 1e-10 * size
@@ -136,7 +135,7 @@ def centre(
     )
 
 
-def _widest(A: np.ndarray, side: np.ndarray, gap: np.ndarray) -> tuple[np.ndarray, float, np.ndarray]:
+def _widest(A: Array, side: Array, gap: Array) -> tuple[Array, float, Array]:
     """``p`` and ``t`` with ``max t`` such that ``side (A p - gap) >= t``, and the rows that limit ``t``."""
     k = A.shape[1]
     lower, upper = np.flatnonzero(side > 0), np.flatnonzero(side < 0)
@@ -163,11 +162,18 @@ def _widest(A: np.ndarray, side: np.ndarray, gap: np.ndarray) -> tuple[np.ndarra
     return x[:-1], float(x[-1]), held
 
 
+@dataclass(frozen=True, eq=False)
+class Shares(State):
+    """``alpha`` in units of its bounds, (tasks, n)."""
+
+    share: Array
+
+    def moved(self, change: Array) -> Shares:
+        return Shares(self.share + change[:, self.share.shape[1] :])
+
+
 class SemiparametricProblem(DualProblem):
     """Semiparametric machines of all folds on shared rows.
-
-    A point keeps, beside decisions (n) and coefficients of the columns (r), ``alpha`` in units of its bounds (n): where
-    the next solution starts.
 
     Parameters
     ----------
@@ -176,144 +182,116 @@ class SemiparametricProblem(DualProblem):
         Independent columns of every split, on all rows.
     """
 
-    def __init__(self, gram, Y, folds, loss, parameters, columns, weight=None, n_total=None) -> None:
+    state_type: ClassVar[Any] = Shares
+
+    def __init__(
+        self,
+        gram: Any,
+        Y: Array,
+        folds: Folds,
+        loss: Loss,
+        parameters: ParameterMap,
+        columns: list[Array],
+        weight: Array | None = None,
+        n_total: int | None = None,
+    ) -> None:
         super().__init__(gram, Y, folds, loss, parameters, True, weight, n_total)
         self.columns = columns
         self.n_free = max((Q.shape[1] for Q in columns), default=0)
 
-    def _check_loss(self, loss) -> None:
-        super()._check_loss(loss)
+    def check_loss(self, loss: Loss) -> None:
+        super().check_loss(loss)
         if loss.task != "regression":
             raise ValueError(f"semiparametric models are for regression; got {type(loss).__name__}")
 
-    def written(self, theta: np.ndarray) -> Written:
+    def written(self, theta: Array) -> Written:
         """Refused: columns without a penalty have no place there."""
         raise ValueError("a semiparametric machine cannot be written out")
 
-    def start(self) -> np.ndarray:
-        """Nothing yet: decisions, coefficients of the columns and ``alpha`` are zero."""
-        return np.zeros((self.n_tasks, 2 * self.n_rows + self.n_free))
+    def start(self, leader: tuple[Any, Any] | None = None) -> Shares:
+        return Shares(np.zeros((self.n_tasks, self.n_rows)))
 
-    def point(self, theta: np.ndarray, par: Canonical, alpha, q, converged, steps: int) -> KernelPoint:
-        """The point with these coefficients; ``q`` has ``n_free`` columns, unused ones zero."""
-        Z = self.gram(theta, par).product(alpha)
+    def decisions(self, alpha: Array, q: Array, gram: Gram) -> Array:
+        """``K alpha + Q q``: shape (tasks, n); ``q`` has ``n_free`` columns, unused ones zero."""
+        Z = gram.product(alpha)
         for m, t in enumerate(self.split):
-            Z[m] += self.columns[t] @ q[m, : self.columns[t].shape[1]]
+            Q = self.columns[t]
+            Z[m] += Q @ q[m, : Q.shape[1]]
+        return Z
+
+    def solution(
+        self, theta: Array, par: Canonical, alpha: Array, q: Array, gram: Gram, converged: Array, steps: int
+    ) -> KernelSolution:
+        """The solution with these coefficients."""
         c = self.strength(par)
-        W = np.column_stack([Z, q, alpha / np.where(c > 0, c, 1.0)])
-        return KernelPoint(theta, par, W, Z, alpha, converged, steps)
+        state = Shares(alpha / np.where(c > 0, c, 1.0))
+        Z = self.decisions(alpha, q, gram)
+        return KernelSolution(theta, par, state, Z, converged, steps, alpha, q)
 
-    def coefficients(self, point: KernelPoint, m: int) -> np.ndarray:
-        """``q`` of one task."""
-        return point.W[m, self.n_rows : self.n_rows + self.columns[self.split[m]].shape[1]]
+    def value(self, solution: KernelSolution, workspace: Gram) -> Array:
+        par, alpha = solution.par, solution.alpha
+        gram = workspace.at(par.log_kernel[0])
+        Z = self.decisions(alpha, solution.b, gram)
+        losses = self.strength(par) * self.loss_at(par).value(Z, self.targets())
+        return np.asarray(0.5 * np.sum(alpha * gram.product(alpha), axis=1) + losses.sum(axis=1))
 
-    def systems(self, point: KernelPoint) -> list:
-        """The factored system of every task's free rows, with those that pin the coefficients; built once."""
-        if not point.systems:
-            K = self.gram(point.theta, point.par).K
-            free, at_bound = self.kinds(point.alpha, point.par)
-            low, up = self.limits(point.alpha, point.par)
-            for m, mask in enumerate(free):
-                Q, pins = self.columns[self.split[m]], None
-                if not spans(Q[mask]):
-                    trains = np.flatnonzero(self.trains[m] & (self.weight > 0))
-                    f = point.Z[m] - Q @ self.coefficients(point, m)
-                    parts = (Q, f, low[m], up[m], mask, at_bound[m])
-                    pins = _numbered(centre(*(part[trains] for part in parts)), trains)
-                point.systems.append(BorderedSystem.build(K, np.flatnonzero(mask), Q, pins))
-        return point.systems
+    def residual(self, solution: KernelSolution, workspace: Gram) -> Array:
+        """Violation of the dual's optimality conditions in units of the decision, and of ``Q' alpha = 0``."""
+        alpha, equality = solution.alpha, np.zeros(self.n_tasks)
+        Z = self.decisions(alpha, solution.b, workspace.at(solution.par.log_kernel[0]))
+        for m, t in enumerate(self.split):
+            Q = self.columns[t]
+            size = max(float(np.abs(alpha[m]) @ np.abs(Q).max(axis=1, initial=0.0)), 1e-300)
+            equality[m] = float(np.abs(Q.T @ alpha[m]).max(initial=0.0)) / size
+        return np.asarray(self.gap(Z, solution) + equality)
 
-    def _pins(self, system: Any) -> tuple[np.ndarray, np.ndarray]:
+    def linearize(self, solution: KernelSolution, workspace: Gram) -> KernelLinearization:
+        return ColumnLinearization(self, solution, workspace)
+
+
+class ColumnLinearization(DualLinearization):
+    """The systems of the free rows, with those that pin the coefficients of the columns."""
+
+    problem: SemiparametricProblem
+
+    def columns(self, m: int) -> Array:
+        """The columns of a task."""
+        return self.problem.columns[self.problem.split[m]]
+
+    def system_of(self, m: int, rows: Array) -> System:
+        problem, (low, up) = self.problem, self.limits
+        Q, pins = self.columns(m), None
+        if not spans(Q[rows]):
+            trains = np.flatnonzero(problem.trains[m] & (problem.weight > 0))
+            f = self.solution.decisions[m] - self.lift(m, self.solution.b[m])
+            parts = (Q, f, low[m], up[m], self.free[m], self.at_bound[m])
+            pins = _numbered(centre(*(part[trains] for part in parts)), trains)
+        return BorderedSystem.build(self.gram.K, rows, Q, pins)
+
+    def pinned(self, system: Any) -> tuple[Array, Array]:
         slope = np.zeros(0) if system.slope is None else system.slope
         return system.rows[len(system.rows) - len(slope) :], slope
 
-    def adjoint(self, point: KernelPoint, slopes) -> np.ndarray:
-        """Adjoints (tasks, 2 n + r) from the criterion's slopes, as for kernel machines.
+    def totals(self, m: int, v: Array) -> Array:
+        """``Q' v``."""
+        return np.asarray(self.columns(m).T @ v)
 
-        The last columns are the multipliers of ``Q'a = 0``.
-        """
-        n = self.n_rows
-        out = np.zeros((self.n_tasks, 2 * n + self.n_free))
-        for m, rows, g in slopes:
-            self.collect(out[m, :n], rows, g)
-        P = self.gram(point.theta, point.par).product(out[:, :n])
-        for m, system in enumerate(self.systems(point)):
-            Q = self.columns[self.split[m]]
-            v, kappa = system.solve(P[m][system.rows], Q.T @ out[m, :n])
-            out[m, system.rows] -= v
-            out[m, n + system.rows] = -v
-            out[m, 2 * n : 2 * n + len(kappa)] = kappa
-        return out
+    def lift(self, m: int, b: Array) -> Array:
+        """``Q b``; there may be entries for more columns than this task has."""
+        Q = self.columns(m)
+        return np.asarray(Q @ b[: Q.shape[1]])
 
-    def contract(self, point: KernelPoint, A: np.ndarray) -> np.ndarray:
-        """``dF/dtheta`` from the adjoints."""
-        par, n = point.par, self.n_rows
-        a, held = A[:, :n], A[:, n : 2 * n]
-        out = np.zeros(self.parameters.space.size)
-        gram = self.gram(point.theta, par)
-        if self.parameters.tunes["log_kernel"]:
-            out += gram.contract(a, point.alpha) @ par.d_log_kernel[0]
-        direct, shift = self.direct(point)
-        if direct is not None:
-            push = gram.product(a)
-            for m, t in enumerate(self.split):
-                Q = self.columns[t]
-                push[m] += Q @ A[m, 2 * n : 2 * n + Q.shape[1]]
-            out += np.einsum("mj,mjp->p", push, direct)
-        if shift is not None:
-            out -= np.einsum("mj,mjp->p", held, shift)
-        return out
-
-    def sensitivities(self, point: KernelPoint) -> np.ndarray:
-        """``d(z, q, alpha / c)/dtheta``: shape (tasks, 2 n + r, p)."""
-        par, gram = point.par, self.gram(point.theta, point.par)
-        n, p = self.n_rows, self.parameters.space.size
-        direct, shift = self.direct(point)
-        free, _ = self.kinds(point.alpha, par)
-        c = self.strength(par)
-        out = np.zeros((self.n_tasks, 2 * n + self.n_free, p))
-        changes = gram.apply(point.alpha) if self.parameters.tunes["log_kernel"] else None
-        for m, system in enumerate(self.systems(point)):
-            Q = self.columns[self.split[m]]
-            r = np.zeros((n, p)) if direct is None else gram.product(direct[m].T).T
-            if changes is not None:
-                r += changes[:, :, m].T @ par.d_log_kernel[0]
-            held = 0.0 if shift is None else shift[m][system.rows]
-            total = np.zeros((Q.shape[1], p)) if direct is None else Q.T @ direct[m]
-            v, b = system.solve(r[system.rows] - held, total)
-            out[m, :n] = r - gram.spread(system.rows, v) + Q @ b
-            out[m, n : n + len(b)] = b
-            # In units of the bound: rows at it stay, free ones follow -v less the growth of the bound.
-            rows = np.flatnonzero(free[m])
-            moves = -v[: len(rows)]
-            if direct is not None:
-                moves = (
-                    moves
-                    - point.alpha[m, rows, None] * self.by_row(par.d_log_c)[m if len(par.d_log_c) > 1 else 0]
-                )
-            out[m, n + self.n_free + rows] = moves / c[m, rows, None]
-        return out
-
-    def moves(self, J: np.ndarray, m: int, rows: Any) -> np.ndarray:
-        """``dz/dtheta`` on rows of a task: shape (p, rows)."""
-        return J[m, : self.n_rows][rows].T
-
-    def residual(self, point: KernelPoint) -> np.ndarray:
-        """Violation of the dual's optimality conditions in units of the decision, and of ``Q' alpha = 0``."""
-        Z = self.gram(point.theta, point.par).product(point.alpha)
-        equality = np.zeros(self.n_tasks)
-        for m, t in enumerate(self.split):
-            Q = self.columns[t]
-            Z[m] += Q @ self.coefficients(point, m)
-            size = max(float(np.abs(point.alpha[m]) @ np.abs(Q).max(axis=1, initial=0.0)), 1e-300)
-            equality[m] = float(np.abs(Q.T @ point.alpha[m]).max(initial=0.0)) / size
-        low, up = self.limits(point.alpha, point.par)
-        gap = np.maximum(np.maximum(low - Z, Z - up), 0.0) * (self.trains & (self.weight > 0))
-        return gap.max(axis=1) / max(float(np.std(self.Y)), 1e-300) + equality
-
-    row_residual = residual
+    def pack(self, m: int, Z: Array, b: Array, v: Array) -> Array:
+        """Decisions and shares, (2 n, p): rows at their bound stay, free ones follow ``-v`` less the bound's growth."""
+        problem, par, rows = self.problem, self.par, np.flatnonzero(self.free[m])
+        share = np.zeros_like(Z)
+        growth = problem.by_row(par.slope("log_c", [m]))[0] if par.tunes("log_c") else np.zeros((1, par.size))
+        growth = np.broadcast_to(growth, Z.shape)[rows]
+        alpha, c = self.solution.alpha[m, rows, None], problem.strength(par)[m, rows, None]
+        share[rows] = (-v[: len(rows)] - alpha * growth) / c
+        return np.vstack([Z, share])
 
 
-def _numbered(found: Centre, rows: np.ndarray) -> Centre:
+def _numbered(found: Centre, rows: Array) -> Centre:
     """The same with rows counted among all."""
     return replace(found, limits=rows[found.limits], rows=rows[found.rows])

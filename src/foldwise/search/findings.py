@@ -58,7 +58,7 @@ def constant_error(program: Program, end: Evaluation | None) -> float | None:
 
 def _validation(program: Program, end: Evaluation) -> Iterator[tuple[Any, int, Any, Any, Any]]:
     """Of every task: its problem, its number there, decisions, targets and weights of its validation rows."""
-    for problem, point in zip(program.bilevel.problems, end.points, strict=True):
+    for problem, point in zip(program.bilevel.problems, program.bilevel.solutions(end), strict=True):
         for m, _, z, y, v in problem.validation(point):
             yield problem, m, z, y, v
 
@@ -77,7 +77,7 @@ def _flat_decisions(program: Program, end: Evaluation) -> list[str]:
 
 
 def _flat_intercepts(program: Program, end: Evaluation) -> list[str]:
-    pairs = list(zip(program.bilevel.problems, end.points, strict=True))
+    pairs = list(zip(program.bilevel.problems, program.bilevel.solutions(end), strict=True))
     count = sum(problem.flat_intercepts(point) for problem, point in pairs)
     if not count:
         return []

@@ -13,7 +13,7 @@ from foldwise.bilevel import Bilevel, Evaluation
 from foldwise.checkpoint import Checkpoint
 from foldwise.models.base import Array
 from foldwise.models.kernel import MemoryLimitError
-from foldwise.optimizers.base import Minimizer, Trace, plain_params, run
+from foldwise.optimizers.base import Minimizer, Trace, plain_params, run_to_end
 from foldwise.result import CUT_SHORT, MESSAGES, Result, Status, foremost, merge
 from foldwise.search.findings import constant_error, findings
 from foldwise.search.plan import NEWTON_SIZE, SearchPlan
@@ -153,7 +153,7 @@ class SearchRun:
         starts, candidates = list(plan.starts), plan.candidates
         if prelude.values is not None:
             starts[0], candidates = program.model.point(bilevel.space, prelude.values), []
-            prelude.seed(bilevel, starts[0], [sheet.index for sheet in program.recipe.sheets])
+            bilevel = prelude.seed(bilevel, starts[0], [sheet.index for sheet in program.recipe.sheets])
         if prelude.ended is not None:
             method, starts = Halt(prelude.ended, method), starts[:1]
         try:
@@ -219,8 +219,9 @@ class SearchRun:
 
         def one(index: int) -> Result:
             points, own = candidates or [] if index == 0 else [], program(index)
-            result = run(method, own, starts[index], start=index, candidates=points, look=True, **self.limits)
-            self.ends.extend([] if own.end is None else [own.end])
+            options = {"start": index, "candidates": points, "look": True, **self.limits}
+            result, end = run_to_end(method, own, starts[index], **options)
+            self.ends.append(end)
             return result
 
         if len(starts) > 1 and self.n_jobs not in (None, 1):

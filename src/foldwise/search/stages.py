@@ -14,8 +14,9 @@ import numpy as np
 from foldwise.bilevel import Bilevel, Evaluation
 from foldwise.deadline import OutOfTime, until
 from foldwise.models.base import Array, Model, SearchStage
-from foldwise.optimizers.base import StopSearch, plain_params, run
+from foldwise.optimizers.base import StopSearch, plain_params, run_to_end
 from foldwise.optimizers.newton import TrustRegionNewton
+from foldwise.problems.kernel import Decisions
 from foldwise.result import CUT_SHORT, MESSAGES, Result, Status
 from foldwise.search.plan import PlannedStage
 from foldwise.space import Space
@@ -36,22 +37,25 @@ class Prelude:
     ended: Status | None = None
     coefficients: tuple[Array, Array] | None = None
 
-    def seed(self, bilevel: Bilevel, theta: Array, index: list[Array]) -> None:
-        """Give the smooth problems of a program the decisions found so far, for their first solution."""
+    def seed(self, bilevel: Bilevel, theta: Array, index: list[Array]) -> Bilevel:
+        """The program, with the decisions found so far as the start of its smooth problems."""
         if self.coefficients is None:
-            return
+            return bilevel
         alpha, b = self.coefficients
-        for problem, rows in zip(bilevel.problems, index, strict=True):
+        starts: list[Any] = [None] * len(bilevel.problems)
+        for i, (problem, rows) in enumerate(zip(bilevel.problems, index, strict=True)):
             if not problem.loss.smooth or len(alpha) != problem.n_targets:
                 continue
-            gram = problem.gram(theta, problem.parameters(theta))
+            gram = problem.workspace().at(problem.parameters(theta).log_kernel[0])
             own, known = rows[problem.folds.order], np.zeros((len(alpha), problem.n_rows))
             row, first = np.unique(own, return_index=True)  # one copy of a row that a split repeats
             known[:, first] = alpha[:, row]
             Z = gram.product(known) + b[:, None]
-            problem.first = np.column_stack([Z, b])[problem.target] * (problem.split == 0)[:, None]
+            leads = problem.split == 0
+            starts[i] = Decisions(Z[problem.target] * leads[:, None], b[problem.target] * leads)
             if len(bilevel.problems) > 1:  # the other folds' start from its solution
                 break
+        return bilevel.twin(starts)
 
 
 @dataclass(frozen=True, eq=False)
@@ -91,7 +95,7 @@ class StagePlayer:
             thetas = _distinct(points)
             if stage.several and len(thetas) == 1:
                 continue
-            prelude.seed(program, thetas[0], planned.index)
+            program = prelude.seed(program, thetas[0], planned.index)
             try:
                 runs = self._runs(stage, program, thetas)
             except StopSearch as stop:  # the time was over before this stage had a point
@@ -102,14 +106,14 @@ class StagePlayer:
                     raise
                 prelude.ended = Status.INTERRUPTED
                 break
-            result, bilevel = min(runs, key=lambda one: one[0].objective)
+            result, end = min(runs, key=lambda one: one[0].objective)
             self._note(prelude, stage, [one for one, _ in runs], len(thetas))
-            found = bilevel.space.params(np.array(result.theta))
+            found = program.space.params(np.array(result.theta))
             if stage.easiest is not None:
                 found = self._easiest(result, *stage.easiest)
             prelude.values = {**(prelude.values or values[0]), **found}
             values = [prelude.values]
-            prelude.coefficients = _coefficients(bilevel, planned.index, self.n_rows)
+            prelude.coefficients = _coefficients(program, end, planned.index, self.n_rows)
             if runs[-1][0].status in CUT_SHORT:
                 prelude.ended = runs[-1][0].status
                 break
@@ -131,16 +135,16 @@ class StagePlayer:
 
     def _runs(
         self, stage: SearchStage, program: Bilevel, thetas: list[Array]
-    ) -> list[tuple[Result, Bilevel]]:
-        """The results of a stage, each with the program that has its end: one, or one for every starting point."""
+    ) -> list[tuple[Result, Evaluation]]:
+        """The results of a stage, each with the evaluation at its end: one, or one for every starting point."""
         options = {**self.limits, **({} if stage.real else {"callback": None, "may_abandon": True})}
         method = TrustRegionNewton(tol=stage.tol)
         groups = [[theta] for theta in self._best(stage, program, thetas)] if stage.several else [thetas]
-        runs: list[tuple[Result, Bilevel]] = []
+        runs: list[tuple[Result, Evaluation]] = []
         for k, (first, *others) in enumerate(groups):
             bilevel = self.kept(program, f"{stage.name} {k}" if k else stage.name)
             try:
-                runs.append((run(method, bilevel, first, candidates=others, **options), bilevel))
+                runs.append(run_to_end(method, bilevel, first, candidates=others, **options))
             except KeyboardInterrupt:  # before this start had a point to return
                 if not runs:
                     raise
@@ -177,16 +181,17 @@ def _distinct(thetas: list[Array]) -> list[Array]:
     return [t for k, t in enumerate(thetas) if not any(np.array_equal(t, other) for other in thetas[:k])]
 
 
-def _coefficients(bilevel: Bilevel, index: list[Array], n_rows: int) -> tuple[Array, Array] | None:
+def _coefficients(
+    bilevel: Bilevel, end: Evaluation, index: list[Array], n_rows: int
+) -> tuple[Array, Array] | None:
     """Coefficients (targets, all rows) and intercepts of one fold's smooth machines where a stage ended."""
-    best = bilevel.end
-    if best is None or not bilevel.problems[0].loss.smooth:
+    if not bilevel.problems[0].loss.smooth:
         return None
-    problem, point = bilevel.problems[0], best.points[0]
+    problem, point = bilevel.problems[0], bilevel.solutions(end)[0]
     tasks = np.flatnonzero(problem.split == 0)
     alpha = np.zeros((len(tasks), n_rows))
     np.add.at(alpha.T, index[0][problem.folds.order], point.alpha[tasks].T)  # a row may come several times
-    return alpha, point.W[tasks, -1]
+    return alpha, point.b[tasks]
 
 
 def decisions_by_row(
@@ -195,10 +200,10 @@ def decisions_by_row(
     """Decisions (targets, rows) and intercepts (targets,), averaged over the folds, at an evaluation."""
     first = bilevel.problems[0]
     total, count, b = np.zeros((first.n_targets, n_rows)), np.zeros(n_rows), []
-    for problem, point, rows in zip(bilevel.problems, best.points, index, strict=True):
+    for problem, point, rows in zip(bilevel.problems, bilevel.solutions(best), index, strict=True):
         shape = (problem.n_targets, problem.n_splits, -1)
         own = rows[problem.folds.order]
-        total[:, own] += point.Z.reshape(shape).sum(axis=1)
+        total[:, own] += point.decisions.reshape(shape).sum(axis=1)
         count[own] += problem.n_splits
-        b.append(point.W[:, -1].reshape(shape[:2]).mean(axis=1))
+        b.append(point.b.reshape(shape[:2]).mean(axis=1))
     return total / np.maximum(count, 1.0), np.mean(b, axis=0)

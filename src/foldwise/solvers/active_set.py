@@ -8,13 +8,14 @@ from typing import Any
 import numpy as np
 
 from foldwise.deadline import look_at_clock
-from foldwise.problems.dual import EDGE, FreeSystem, decision_limits, interval_ends
-from foldwise.problems.gram import submatrix
+from foldwise.problems.base import Array
+from foldwise.problems.dual import BOUND, EDGE, FREE, FreeSystem, decision_limits, interval_ends
+from foldwise.problems.gram import DenseGram, submatrix
 
-__all__ = ["NEAR", "BoxedRows", "Finished", "finish", "reach", "snapped", "solve_from_decisions"]
+__all__ = ["NEAR", "BoxedRows", "Finished", "finish", "reach", "snapped", "solve_from_kinds"]
 
 NEAR = 1e-8
-"""Distance from its kink, relative to ``1 + |y|``, within which a decision tells that its row is free."""
+"""Distance from its kink, relative to ``1 + |y|``, up to which a decision does not tell on which side its row is."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -24,7 +25,7 @@ class Finished:
     That is one of optimality, in units of the decision.
     """
 
-    alpha: np.ndarray
+    alpha: Array
     b: Any
     gap: float
     rounds: int
@@ -46,11 +47,11 @@ class BoxedRows:
         ``K alpha``.
     """
 
-    def __init__(self, K: np.ndarray, y: np.ndarray, tube: Any, c: np.ndarray, alpha: np.ndarray) -> None:
+    def __init__(self, K: Array, y: Array, tube: Any, c: Array, alpha: Array) -> None:
         self.K, self.y, self.tube, self.c = K, y, tube, c
         self.place(alpha)
 
-    def place(self, alpha: np.ndarray) -> None:
+    def place(self, alpha: Array) -> None:
         """Begin with these coefficients."""
         self.alpha = alpha
         self.side = self.y.copy() if self.tube is None else np.sign(alpha)
@@ -59,11 +60,11 @@ class BoxedRows:
         self.settled = np.zeros(len(alpha), dtype=bool)
 
     @property
-    def at_bound(self) -> np.ndarray:
+    def at_bound(self) -> Array:
         """Rows held at a bound that is not zero."""
         return ~self.free & (self.alpha != 0)
 
-    def limits(self) -> tuple[np.ndarray, np.ndarray]:
+    def limits(self) -> tuple[Array, Array]:
         """Interval in which optimality wants each decision."""
         return decision_limits(self.y, self.tube, self.side, self.free, self.at_bound)
 
@@ -72,7 +73,7 @@ class BoxedRows:
         size = float(np.abs(self.K.diagonal()).max()) * float(np.abs(self.alpha).sum())
         return 1e-14 * (size + float(np.abs(self.y).max()))
 
-    def go(self, rows: np.ndarray, step: np.ndarray, pull: np.ndarray | None = None) -> bool:
+    def go(self, rows: Array, step: Array, pull: Array | None = None) -> bool:
         """Move the free rows by ``step``, or as far as the first bound, which holds its row; whether one is held now.
 
         With ``pull``, minus the slope at the free rows, nothing ties them together: all that leave the box stop at its
@@ -98,7 +99,7 @@ class BoxedRows:
         self.f = self.alpha @ self.K
         return bool(hit.any())
 
-    def let_go(self, loose: np.ndarray, upward: np.ndarray) -> None:
+    def let_go(self, loose: Array, upward: Array) -> None:
         """Free these rows; a tube's that have no coefficient get a positive one where ``upward``."""
         if self.tube is not None:
             self.side = np.where(loose & (self.alpha == 0), np.where(upward, 1.0, -1.0), self.side)
@@ -106,11 +107,11 @@ class BoxedRows:
 
 
 def finish(
-    K: np.ndarray,
-    y: np.ndarray,
+    K: Array,
+    y: Array,
     tube: Any,
-    c: np.ndarray,
-    alpha: np.ndarray,
+    c: Array,
+    alpha: Array,
     b: float,
     intercept: bool,
     *,
@@ -175,24 +176,26 @@ def finish(
     return Finished(state.alpha, b, gap, rounds)
 
 
-def solve_from_decisions(
-    gram: Any,
-    y: np.ndarray,
+def solve_from_kinds(
+    gram: DenseGram,
+    y: Array,
     tube: Any,
-    c: np.ndarray,
-    z: np.ndarray,
+    c: Array,
+    kinds: Array,
+    z: Array,
     intercept: bool,
     *,
     near: float = NEAR,
     max_rounds: int = 30,
     patience: int = 6,
 ) -> Finished | None:
-    """The same problem from decisions ``z`` that are nearly those of its solution; None when that does not succeed.
+    """The same problem from the kinds of rows and decisions of a nearby one; None when that does not succeed.
 
-    Decisions tell each row's kind: free within ``near`` of its kink, else outside or at its bound. Each round solves
-    for the free rows and corrects all kinds at once: free rows that left the box are held at its side, held rows with
-    the wrong decision are let go. It ends where no kind changes, mostly after a few rounds; it may also never end, and
-    is given up when for ``patience`` rounds the rows to correct have not become fewer.
+    Rows that were free begin so. The others are where their decision ``z`` tells, on this or that side of their kink;
+    those within ``near`` of it as they were. Each round solves for the free rows and corrects all kinds at once: free
+    rows that left the box are held at its side, held rows with the wrong decision are let go. It ends where no kind
+    changes, mostly after a few rounds; it may also never end, and is given up when for ``patience`` rounds the rows to
+    correct have not become fewer.
 
     Parameters
     ----------
@@ -201,10 +204,12 @@ def solve_from_decisions(
     y, c : ndarray, shape (n,)
         Targets and bounds; rows with ``c_j = 0`` do not take part.
     tube : None, float or ndarray
+    kinds : ndarray of int, shape (n,)
+        As :func:`~foldwise.problems.dual.coded`.
     z : ndarray, shape (n,)
     """
     trains = c > 0
-    side, free, held = _kinds(y, tube, z, near * (1.0 + np.abs(y)))
+    side, free, held = _expected(y, tube, kinds, z, near * (1.0 + np.abs(y)))
     free &= trains
     alpha = np.where(held & trains & ~free, side * c, 0.0)
     fewest, waited, b, size = len(y) + 1, 0, 0.0, 1.0
@@ -257,27 +262,29 @@ def solve_from_decisions(
     return None
 
 
-def _kinds(y: np.ndarray, tube: Any, z: np.ndarray, near: Any) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Sides of the rows, and which of them are free and which at their bound, by their decisions."""
+def _expected(y: Array, tube: Any, kinds: Array, z: Array, near: Any) -> tuple[Array, Array, Array]:
+    """Sides of the rows, and which of them are free and which at their bound, by their kinds and decisions."""
+    free, held = np.abs(kinds) == FREE, np.abs(kinds) == BOUND
+    slack = y * (y - z) if tube is None else np.abs(y - z) - tube
+    tells = ~free & (np.abs(slack) > near)
+    held = np.where(tells, slack > 0, held)
     if tube is None:
-        return y.copy(), np.abs(z - y) <= near, y * (y - z) > 0
-    side = np.where(z < y, 1.0, -1.0)
-    slack = np.abs(y - z) - tube
-    return side, np.abs(slack) <= near, slack > 0
+        return y.copy(), free, held
+    return np.where(tells | (kinds == 0), np.where(z < y, 1.0, -1.0), np.sign(kinds)), free, held
 
 
-def snapped(alpha: np.ndarray, c: np.ndarray, snap: float) -> np.ndarray:
+def snapped(alpha: Array, c: Array, snap: float) -> Array:
     """Coefficients next to a bound put on it."""
     size = np.abs(alpha)
     return np.where(size >= (1 - snap) * c, np.sign(alpha) * c, np.where(size <= snap * c, 0.0, alpha))
 
 
-def _balanced(alpha: np.ndarray) -> bool:
+def _balanced(alpha: Array) -> bool:
     """Whether coefficients sum to zero but for rounding."""
     return abs(float(alpha.sum())) <= 1e-12 * float(np.abs(alpha).sum())
 
 
-def _start(alpha: np.ndarray, c: np.ndarray, snap: float, intercept: bool) -> np.ndarray:
+def _start(alpha: Array, c: Array, snap: float, intercept: bool) -> Array:
     """The same, unless that leaves no free row to restore ``sum alpha = 0``."""
     out = snapped(alpha, c, snap)
     held = not np.any((out != 0) & (np.abs(out) < c))
@@ -286,7 +293,7 @@ def _start(alpha: np.ndarray, c: np.ndarray, snap: float, intercept: bool) -> np
     return out
 
 
-def reach(a: np.ndarray, step: np.ndarray, c: np.ndarray) -> tuple[float, np.ndarray]:
+def reach(a: Array, step: Array, c: Array) -> tuple[float, Array]:
     """The part of a step that keeps ``0 <= a <= c``, and which entries stop it."""
     with np.errstate(divide="ignore", invalid="ignore"):
         room = np.where(step > 0, (c - a) / step, np.where(step < 0, -a / step, np.inf))

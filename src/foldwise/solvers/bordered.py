@@ -8,9 +8,9 @@ from typing import Any
 import numpy as np
 
 from foldwise.deadline import look_at_clock
-from foldwise.problems.gram import submatrix
-from foldwise.problems.kernel import KernelPoint
-from foldwise.problems.semiparametric import BorderedSystem, SemiparametricProblem, centre, spans
+from foldwise.problems.gram import DenseGram, submatrix
+from foldwise.problems.kernel import KernelSolution
+from foldwise.problems.semiparametric import BorderedSystem, SemiparametricProblem, Shares, centre, spans
 from foldwise.solvers.active_set import BoxedRows, Finished, snapped
 
 __all__ = ["ExactSemiparametric", "finish_with_columns", "nearby"]
@@ -137,10 +137,13 @@ class ExactSemiparametric:
     tol: float = 1e-3
     patience: int = 25
 
-    def solve(self, problem: SemiparametricProblem, theta: np.ndarray, W: np.ndarray) -> KernelPoint:
-        """Solve every task at ``theta``; ``W`` is a former point's, or a prediction."""
+    def solve(
+        self, problem: SemiparametricProblem, theta: np.ndarray, state: Shares, workspace: DenseGram
+    ) -> KernelSolution:
+        """Solve every task at ``theta``, from the shares of a former solution, or from a prediction."""
         par = problem.parameters(theta)
-        K, c, tube = problem.gram(theta, par).K, problem.strength(par), problem.by_row(par.epsilon)
+        gram, c, tube = workspace.at(par.log_kernel[0]), problem.strength(par), problem.by_row(par.epsilon)
+        K = gram.K
         M, n = problem.n_tasks, problem.n_rows
         alpha, q = np.zeros((M, n)), np.zeros((M, problem.n_free))
         converged, rounds = np.ones(M, dtype=bool), 0
@@ -149,7 +152,7 @@ class ExactSemiparametric:
             Q, y = problem.columns[problem.split[m]][rows], problem.Y[0][rows]
             width = np.broadcast_to(tube[m if len(tube) > 1 else 0], n)[rows]
             own = submatrix(K, rows)
-            start = np.clip(W[m, n + problem.n_free :][rows], -1.0, 1.0) * c[m, rows]
+            start = np.clip(state.share[m, rows], -1.0, 1.0) * c[m, rows]
             done = None
             if start.any():
                 done = finish_with_columns(own, y, width, c[m, rows], start, Q, max_rounds=self.patience)
@@ -161,4 +164,4 @@ class ExactSemiparametric:
             scale = max(float(np.std(y)), 1e-3 * float(np.abs(y).max()))
             converged[m] = done.gap <= 1e-6 * scale
             rounds += done.rounds
-        return problem.point(theta, par, alpha, q, converged, rounds)
+        return problem.solution(theta, par, alpha, q, gram, converged, rounds)

@@ -9,6 +9,7 @@ linear system and one pass over the rows; from the active set of a nearby proble
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -267,10 +268,10 @@ class _State:
                 self._hold()
         return t
 
-    def _events(self, d: np.ndarray, dz: np.ndarray, limit: float):
+    def _events(self, d: np.ndarray, dz: np.ndarray, limit: float) -> Iterator[np.ndarray]:
         """Where along a step kinks are met: times, jumps of the derivative, row or column, kink or place."""
         p, n = self.p, len(self.p.c)
-        parts: list = []
+        parts: list[tuple[np.ndarray, ...]] = []
         live = self.takes_part & ~self.on & (dz != 0)
         for k in range(p.kinks.shape[1]):
             ahead = live & np.where(dz > 0, self.level <= k, self.level > k)

@@ -7,10 +7,15 @@ The loss is the smooth part, the quadratic penalty the part with a proximal map:
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
 from foldwise.deadline import look_at_clock
+from foldwise.problems.base import Array
+from foldwise.problems.linear import LinearProblem
+from foldwise.problems.parameters import Canonical
+from foldwise.problems.weights import LinearSolution, Weights
 
 __all__ = ["Fista"]
 
@@ -32,11 +37,11 @@ class Fista:
     max_iter: int = 20_000
     growth: float = 2.0
 
-    def solve(self, problem, theta: np.ndarray, W: np.ndarray):
-        """Minimise every task at ``theta``, starting from ``W``; returns a ``Point``."""
+    def solve(self, problem: LinearProblem, theta: Array, state: Weights, workspace: Any) -> LinearSolution:
+        """Minimise every task at ``theta``, starting from the weights of ``state``."""
         par = problem.parameters(theta)
         diagonal = problem.diagonal(par)
-        x, y, tau = W.copy(), W.copy(), 1.0
+        x, y, tau = state.W.copy(), state.W.copy(), 1.0
         f_y, g_y = _smooth(problem, y, par, diagonal)
         M = np.maximum(np.linalg.norm(g_y, axis=1), 1.0)
         steps, done = 0, self._finished(problem, par, g_y, diagonal * y)
@@ -63,16 +68,14 @@ class Fista:
             x, tau = p, (1.0 if uphill.any() else tau_next)
             f_y, g_y = _smooth(problem, y, par, diagonal)
             steps += 1
-        point = problem.point(x, theta, steps)
-        point.converged[:] = done
-        return point
+        return problem.at(x, theta, converged=done, steps=steps)
 
-    def _finished(self, problem, par, pull, push):
+    def _finished(self, problem: LinearProblem, par: Canonical, pull: Array, push: Array) -> Array:
         size = problem.gradient_size(pull, push, par, np.arange(problem.n_tasks))
         return np.linalg.norm(pull + push, axis=1) <= self.tol * size
 
 
-def _smooth(problem, W, par, diagonal):
+def _smooth(problem: LinearProblem, W: Array, par: Canonical, diagonal: Array) -> tuple[Array, Array]:
     """Value and gradient of everything but the diagonal penalty."""
     Z = problem.design.decisions(W)
     value, grad = problem.loss_value(W, par, Z), problem.loss_grad(W, par, Z)

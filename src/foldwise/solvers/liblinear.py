@@ -15,6 +15,8 @@ from sklearn.exceptions import ConvergenceWarning
 from sklearn.svm import LinearSVC, LinearSVR
 
 from foldwise.losses import SquaredEpsilonInsensitive, SquaredHinge
+from foldwise.problems.base import Array
+from foldwise.problems.linear import LinearProblem
 
 __all__ = ["first_guess"]
 
@@ -23,7 +25,7 @@ MAX_ENTRIES = np.iinfo(np.int32).max
 """LIBLINEAR counts in 32 bits."""
 
 
-def first_guess(problem, theta: np.ndarray, W: np.ndarray) -> np.ndarray:
+def first_guess(problem: LinearProblem, theta: Array, W: Array) -> Array:
     """``W`` with rough solutions in the rows that are zero, where LIBLINEAR can give them.
 
     Coordinate descent slows down as the penalty weakens: beyond a moderate strength it solves for that strength, still
@@ -39,7 +41,7 @@ def first_guess(problem, theta: np.ndarray, W: np.ndarray) -> np.ndarray:
     d, penalty = problem.design.n_features, problem.diagonal(par)
     for m in cold:
         weight = problem.weight * problem.folds.count[problem.split[m]]
-        weight = weight * factor * problem.per_row(par.c, np.array([m]))[0]
+        weight = weight * factor * problem.by_row(par.c, np.array([m]))[0]
         rows = np.flatnonzero(weight)
         y = problem.Y[problem.target[m]][rows]
         if not len(rows) or np.all(y == y[0]):
@@ -74,7 +76,7 @@ def first_guess(problem, theta: np.ndarray, W: np.ndarray) -> np.ndarray:
     return W
 
 
-def _scaled(X: sp.csr_array, factors: np.ndarray) -> sp.csr_array:
+def _scaled(X: sp.csr_array, factors: Array) -> sp.csr_array:
     """``X`` with its columns multiplied, and the 32-bit indices that LIBLINEAR takes."""
     indices, indptr = X.indices.astype(np.int32), X.indptr.astype(np.int32)
     return sp.csr_array((X.data * factors[X.indices], indices, indptr), shape=X.shape)

@@ -9,10 +9,13 @@ import numpy as np
 from sklearn.base import clone
 
 from foldwise.deadline import look_at_clock
-from foldwise.problems.dual import DualProblem, interval_ends
-from foldwise.problems.gram import submatrix
-from foldwise.problems.kernel import KernelPoint
-from foldwise.solvers.active_set import NEAR, Finished, finish, solve_from_decisions
+from foldwise.problems.base import Array
+from foldwise.problems.dual import DualProblem, Kinds, coded, interval_ends
+from foldwise.problems.gram import DenseGram, submatrix
+from foldwise.problems.kernel import KernelSolution
+from foldwise.problems.parameters import Canonical
+from foldwise.problems.weights import Pins
+from foldwise.solvers.active_set import NEAR, Finished, finish, solve_from_kinds
 
 __all__ = ["LibSvm"]
 
@@ -48,10 +51,10 @@ class LibSvm:
     cache_size: float = 200.0
 
     @np.errstate(over="ignore", invalid="ignore")
-    def solve(self, problem: DualProblem, theta: np.ndarray, W: np.ndarray) -> KernelPoint:
-        """Solve every task at ``theta``, near decisions ``W`` (tasks, n + 1); where they are zero, from nothing."""
+    def solve(self, problem: DualProblem, theta: Array, state: Kinds, workspace: DenseGram) -> KernelSolution:
+        """Solve every task at ``theta``, from the kinds of rows that are expected there, or from nothing."""
         par = problem.parameters(theta)
-        gram, c, tubes = problem.gram(theta, par), problem.strength(par), problem.tube(par)
+        gram, c, tubes = workspace.at(par.log_kernel[0]), problem.strength(par), problem.tube(par)
         M, n = problem.n_tasks, problem.n_rows
         alpha, b = np.zeros((M, n)), np.zeros(M)
         converged = np.ones(M, dtype=bool)
@@ -61,8 +64,8 @@ class LibSvm:
             y = problem.Y[problem.target[m]]
             tube = None if tubes is None else np.broadcast_to(tubes, (M, n))[m]
             done = None
-            if W[m].any():
-                done = solve_from_decisions(gram, y, tube, c[m], W[m, :-1], problem.intercept)
+            if state.kinds is not None:
+                done = solve_from_kinds(gram, y, tube, c[m], state.kinds[m], state.Z[m], problem.intercept)
             if done is None or not np.isfinite(done.gap):
                 rows = np.flatnonzero(c[m] > 0)
                 done = self._fit(problem, y[rows], tube, gram.K, c[m], rows)
@@ -76,15 +79,16 @@ class LibSvm:
         F = gram.product(alpha)
         if problem.intercept:
             self._onto_bounds(problem, gram, par, alpha, F, b)
-        pins = {}
+        pins: Pins = {}
         if problem.original is not None and problem.intercept:
             pins = self._pins(problem, theta, par, alpha, F, b)
-        Z = F + b[:, None]
-        W = np.column_stack([_telling(problem, par, alpha, Z), b])
-        return KernelPoint(theta, par, W, Z, alpha, converged, steps, pins)
+        end = Kinds(F + b[:, None], b, coded(alpha, *problem.kinds(alpha, par)))
+        return KernelSolution(theta, par, end, end.Z, converged, steps, alpha, b, pins)
 
     @staticmethod
-    def _onto_bounds(problem: DualProblem, gram, par, alpha, F, b) -> None:
+    def _onto_bounds(
+        problem: DualProblem, gram: DenseGram, par: Canonical, alpha: Array, F: Array, b: Array
+    ) -> None:
         """Coefficients that are at a bound but for rounding go there where no row is then free; in place.
 
         A row that only rounding sets free would hold an intercept that is not unique at its own kink. The intercept
@@ -107,12 +111,14 @@ class LibSvm:
             if upper - lower > NEAR * (1.0 + np.abs(problem.Y).max()):
                 alpha[m], F[m], b[m] = one[m], f, 0.5 * (lower + upper)
 
-    def _pins(self, problem: DualProblem, theta, par, alpha, F, b) -> dict:
+    def _pins(
+        self, problem: DualProblem, theta: Array, par: Canonical, alpha: Array, F: Array, b: Array
+    ) -> Pins:
         """Rows on whose kinks LIBSVM leaves intercepts that are not unique, by task; ``b`` is put there.
 
         ``F`` are the decisions without intercept.
         """
-        pins = {}
+        pins: Pins = {}
         free, at_bound = problem.kinds(alpha, par)
         low, up = problem.limits(alpha, par)
         for m in np.flatnonzero(~free.any(axis=1)):
@@ -139,7 +145,7 @@ class LibSvm:
             pins[int(m)] = rows, slope
         return pins
 
-    def _left_free(self, problem: DualProblem, theta: np.ndarray, m: int) -> tuple[np.ndarray, np.ndarray]:
+    def _left_free(self, problem: DualProblem, theta: Array, m: int) -> tuple[Array, Array]:
         """Rows that LIBSVM takes for free when scikit-learn's machine is fitted to a task, and their sides.
 
         None where it does not end in time: scikit-learn sets no limit, and with huge kernels it may go on for ever.
@@ -183,7 +189,9 @@ class LibSvm:
         found, first = np.unique(own.place[found[free]], return_index=True)
         return found, np.sign(coef[free])[first]
 
-    def _fit(self, problem: DualProblem, y, tubes, K, c, rows: np.ndarray) -> Finished:
+    def _fit(
+        self, problem: DualProblem, y: Array, tubes: Array | None, K: Array, c: Array, rows: Array
+    ) -> Finished:
         from sklearn.exceptions import ConvergenceWarning
         from sklearn.svm import SVC, SVR
 
@@ -210,14 +218,3 @@ class LibSvm:
         # Labels are -1 and +1, so scikit-learn's decision is positive where ours is.
         out[machine.support_] = machine.dual_coef_[0]
         return finish(own, y, tube, c[rows], out, float(machine.intercept_[0]), problem.intercept)
-
-
-def _telling(problem: DualProblem, par, alpha: np.ndarray, Z: np.ndarray) -> np.ndarray:
-    """Decisions that tell the kinds of rows: one that is held and yet on its kink is moved a little to its side."""
-    y = np.broadcast_to(problem.targets(), Z.shape)
-    free, at_bound = problem.kinds(alpha, par)
-    tube = problem.tube(par)
-    side = y if tube is None else np.sign(y - Z)
-    gap = np.abs(Z - y) if tube is None else np.abs(np.abs(y - Z) - tube)
-    room = 2.0 * NEAR * (1.0 + np.abs(y))
-    return np.where(~free & (gap <= room), Z + np.where(at_bound, -side, side) * room, Z)

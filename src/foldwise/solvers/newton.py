@@ -12,6 +12,11 @@ from dataclasses import dataclass
 import numpy as np
 
 from foldwise.deadline import look_at_clock
+from foldwise.problems.base import Array
+from foldwise.problems.curvature import Curvature
+from foldwise.problems.linear import LinearProblem
+from foldwise.problems.parameters import Canonical
+from foldwise.problems.weights import LinearSolution, Weights
 from foldwise.result import KKT_TOL
 from foldwise.solvers.liblinear import first_guess
 from foldwise.solvers.line_search import step_length
@@ -34,24 +39,24 @@ class Newton:
     tol: float = 1e-9
     max_iter: int = 100
 
-    def solve(self, problem, theta: np.ndarray, W: np.ndarray):
-        """Minimise every task at ``theta``, starting from ``W``; returns a ``Point``."""
-        par = problem.parameters(theta)
+    def solve(
+        self, problem: LinearProblem, theta: Array, state: Weights, workspace: Curvature
+    ) -> LinearSolution:
+        """Minimise every task at ``theta``, starting from the weights of ``state``."""
+        par, curvature = problem.parameters(theta), workspace
         diagonal = problem.diagonal(par)
-        c = par.c
-        curvature = problem.curvature
-        W = first_guess(problem, theta, W).copy()
+        W = first_guess(problem, theta, state.W).copy()
         Z = problem.design.decisions(W)
         live = np.arange(problem.n_tasks)
         curvature.refresh(Z, par, live)
-        g, size = _gradient(problem, W, par, diagonal, c, live)
+        g, size = _gradient(problem, curvature, W, par, diagonal, live)
         steps, searched = 0, np.zeros(problem.n_tasks, dtype=bool)
         while True:
             look_at_clock()
             far = _far_out(problem, W[live], Z[live], g, par, diagonal, live)
             if far.any() and _come_back(problem, W, Z, par, diagonal, live[far]):
                 curvature.refresh(Z[live], par, live)
-                g, size = _gradient(problem, W[live], par, diagonal, c, live)
+                g, size = _gradient(problem, curvature, W[live], par, diagonal, live)
             keep = far | (np.linalg.norm(g, axis=1) > self.tol * size)
             live, g = live[keep], g[keep]
             if not len(live) and searched.any():
@@ -59,7 +64,7 @@ class Newton:
                 live, searched = np.flatnonzero(searched), np.zeros(problem.n_tasks, dtype=bool)
                 Z[live] = problem.design.decisions(W[live])
                 curvature.refresh(Z[live], par, live)
-                g, size = _gradient(problem, W[live], par, diagonal, c, live)
+                g, size = _gradient(problem, curvature, W[live], par, diagonal, live)
                 continue
             if not len(live) or steps >= self.max_iter:
                 break
@@ -71,7 +76,7 @@ class Newton:
             W[live] += step
             Z[live] += dZ
             curvature.refresh(Z[live], par, live)
-            g, size = _gradient(problem, W[live], par, diagonal, c, live)
+            g, size = _gradient(problem, curvature, W[live], par, diagonal, live)
             end = np.sum(g * step, axis=1)
             over = np.flatnonzero(end > (0.1 if steps < 8 else 1e-3) * np.abs(slope))
             # 3. Where it overshoots: the minimum along the segment.
@@ -85,24 +90,27 @@ class Newton:
             if len(over):
                 searched[live[over]] = True
                 curvature.refresh(Z[live[over]], par, live[over])
-                g[over], size[over] = _gradient(problem, W[live[over]], par, diagonal, c, live[over])
+                which = live[over]
+                g[over], size[over] = _gradient(problem, curvature, W[which], par, diagonal, which)
             steps += 1
         pins = problem.centre(W, Z, par, np.setdiff1d(np.arange(problem.n_tasks), live))
-        point = problem.point(W, theta, steps, Z)
-        point.converged[live], point.pins = False, pins
+        converged = np.ones(problem.n_tasks, dtype=bool)
+        converged[live] = False
         # A penalty that is nothing beside the rows, and decides on the weights all the same, is not seen by the above.
         tasks = np.arange(problem.n_tasks)
-        push = problem.penalty.times(diagonal, point.W, tasks)
-        pull = np.matmul(c[:, None, :], point.phi)[:, 0]
-        point.converged &= problem.neglected(point.Z, pull, push, par, tasks) <= KKT_TOL
-        return point
+        curvature.refresh(Z, par, tasks)
+        pull = np.matmul(par.c[:, None, :], curvature.phi(W, par, tasks))[:, 0]
+        converged &= problem.neglected(Z, pull, problem.push(W, par), par, tasks) <= KKT_TOL
+        return problem.at(W, theta, Z, converged, steps, pins)
 
 
 FAR_OUT = 1e6
 """Weights of columns in their own units beyond which a small gradient may still be worth much of the objective."""
 
 
-def _far_out(problem, W, Z, g, par, diagonal, tasks) -> np.ndarray:
+def _far_out(
+    problem: LinearProblem, W: Array, Z: Array, g: Array, par: Canonical, diagonal: Array, tasks: Array
+) -> Array:
     """Which tasks have weights so large, where a penalty hardly counts, that the gradient along them is not small."""
     far = np.abs(W).max(axis=1, initial=0.0) > FAR_OUT
     if far.any():
@@ -111,14 +119,18 @@ def _far_out(problem, W, Z, g, par, diagonal, tasks) -> np.ndarray:
     return far
 
 
-def _values(problem, W, Z, par, diagonal, tasks) -> np.ndarray:
+def _values(
+    problem: LinearProblem, W: Array, Z: Array, par: Canonical, diagonal: Array, tasks: Array
+) -> Array:
     """The training objectives of the tasks at weights with these decisions."""
     loss = problem.loss_at(par, tasks).value(Z, problem.targets(tasks))
-    cost = problem.training(problem.per_row(par.c, tasks) * loss, tasks).sum(axis=1)
+    cost = problem.training(problem.by_row(par.c, tasks) * loss, tasks).sum(axis=1)
     return cost + 0.5 * np.sum(problem.penalty.times(diagonal, W, tasks) * W, axis=1)
 
 
-def _come_back(problem, W, Z, par, diagonal, tasks) -> bool:
+def _come_back(
+    problem: LinearProblem, W: Array, Z: Array, par: Canonical, diagonal: Array, tasks: Array
+) -> bool:
     """Shrink weights that are far out to where the objective is lowest on the way to zero, in place; whether any moved.
 
     A first step where no row has curvature is as long as the penalty lets it be, and ends beyond every margin.
@@ -136,24 +148,37 @@ def _come_back(problem, W, Z, par, diagonal, tasks) -> bool:
     return moved
 
 
-def _forcing(g, size) -> float:
+def _forcing(g: Array, size: Array) -> float:
     """Relative residual that suffices for the linear systems: the smaller the gradient, the finer."""
     ratio = float(np.min(np.linalg.norm(g, axis=1) / size))
     return min(max(np.sqrt(ratio), 1e-4), 0.1)
 
 
-def _gradient(problem, W, par, diagonal, c, tasks):
+def _gradient(
+    problem: LinearProblem, curvature: Curvature, W: Array, par: Canonical, diagonal: Array, tasks: Array
+) -> tuple[Array, Array]:
     """Gradient of the tasks, and the size of the parts that cancel in it."""
-    pull = np.matmul(c[tasks][:, None, :], problem.curvature.phi(W, par, tasks))[:, 0]
+    pull = np.matmul(par.c[tasks][:, None, :], curvature.phi(W, par, tasks))[:, 0]
     push = problem.penalty.times(diagonal, W, tasks)
     return pull + push, problem.gradient_size(pull, push, par, tasks)
 
 
-def _line_search(problem, par, m, w, step, z, dz, diagonal, first, last) -> float:
+def _line_search(
+    problem: LinearProblem,
+    par: Canonical,
+    m: int,
+    w: Array,
+    step: Array,
+    z: Array,
+    dz: Array,
+    diagonal: Array,
+    first: float,
+    last: float,
+) -> float:
     """Step length in (0, 1] that minimises ``E_m(w + a step)``: a root of its increasing derivative."""
     tasks = np.array([m])
     loss, y = problem.loss_at(par, tasks), problem.targets(tasks)
-    weight = problem.training(np.broadcast_to(problem.per_row(par.c, tasks), (1, len(z))) * dz, tasks)[0]
+    weight = problem.training(np.broadcast_to(problem.by_row(par.c, tasks), (1, len(z))) * dz, tasks)[0]
     linear = float(problem.penalty.times(diagonal, w[None], tasks)[0] @ step)
     quadratic = float(problem.penalty.times(diagonal, step[None], tasks)[0] @ step)
 

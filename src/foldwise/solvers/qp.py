@@ -20,13 +20,17 @@ from typing import Any
 import numpy as np
 import scipy.sparse as sp
 
+from foldwise.problems.base import Array
 from foldwise.problems.pieces import AT_LOWER, AT_UPPER, AT_ZERO, ActiveSet, Pieces
-from foldwise.problems.polyhedral import PolyhedralPoint, PolyhedralProblem
+from foldwise.problems.polyhedral import ActiveSets, PolyhedralProblem, PolyhedralSolution
 from foldwise.solvers.descent import Ended, descend
 
 __all__ = ["BACKENDS", "ExactQP", "QpSolution", "solve_qp"]
 
 BACKENDS = ("piqp", "clarabel")
+
+Answer = tuple[Array, Array, Array, Array, Array, str, bool]
+"""Solution, multipliers of inequalities, equalities and bounds, the library's word, whether it is solved."""
 
 BELIEVED = 1e-5
 """Relative duality gap up to which an active set that looks optimal is believed to be; rounding alone stays below."""
@@ -53,11 +57,11 @@ class QpSolution:
     backend : str
     """
 
-    x: np.ndarray
-    z: np.ndarray
-    y: np.ndarray
-    z_lower: np.ndarray
-    z_upper: np.ndarray
+    x: Array
+    z: Array
+    y: Array
+    z_lower: Array
+    z_upper: Array
     gap: float
     solved: bool
     status: str
@@ -66,13 +70,13 @@ class QpSolution:
 
 def solve_qp(
     P: Any,
-    q: np.ndarray,
+    q: Array,
     G: Any = None,
-    h: np.ndarray | None = None,
+    h: Array | None = None,
     A: Any = None,
-    b: np.ndarray | None = None,
-    lower: np.ndarray | None = None,
-    upper: np.ndarray | None = None,
+    b: Array | None = None,
+    lower: Array | None = None,
+    upper: Array | None = None,
     *,
     backend: str = "auto",
     tol: float = 1e-8,
@@ -132,7 +136,9 @@ def _matrix(M: Any, shape: tuple[int, int]) -> Any:
     return sp.csc_matrix(shape) if M is None else sp.csc_matrix(M, dtype=float)
 
 
-def _piqp(P, q, G, h, A, b, lower, upper, tol):
+def _piqp(
+    P: Any, q: Array, G: Any, h: Array, A: Any, b: Array, lower: Array, upper: Array, tol: float
+) -> Answer:
     import piqp
 
     solver = piqp.SparseSolver()
@@ -162,7 +168,9 @@ def _piqp(P, q, G, h, A, b, lower, upper, tol):
     )
 
 
-def _clarabel(P, q, G, h, A, b, lower, upper, tol):
+def _clarabel(
+    P: Any, q: Array, G: Any, h: Array, A: Any, b: Array, lower: Array, upper: Array, tol: float
+) -> Answer:
     import clarabel
 
     n = len(q)
@@ -208,19 +216,20 @@ class ExactQP:
         if self.backend != "auto":
             _backend(self.backend)
 
-    def solve(self, problem: PolyhedralProblem, theta: np.ndarray, W: np.ndarray) -> PolyhedralPoint:
-        """Solve every task at ``theta``; weights ``W`` and the active sets of the last point are where it starts."""
+    def solve(
+        self, problem: PolyhedralProblem, theta: Array, state: ActiveSets, workspace: Any
+    ) -> PolyhedralSolution:
+        """Solve every task at ``theta``, starting from weights and, where they are known, active sets."""
         par = problem.parameters(theta)
         ends, converged = [], np.ones(problem.n_tasks, dtype=bool)
         for m in range(problem.n_tasks):
             pieces = problem.pieces(m, par)
-            end = self.solve_pieces(pieces, W[m], problem.memory[m])
-            problem.memory[m] = end.active
+            end = self.solve_pieces(pieces, state.W[m], state.active(m))
             converged[m] = self._solved(end, pieces)
             ends.append(end)
-        return problem.point_at(theta, par, ends, converged)
+        return problem.solution(theta, par, ends, converged)
 
-    def solve_pieces(self, pieces: Pieces, w: np.ndarray, active: ActiveSet | None) -> Ended:
+    def solve_pieces(self, pieces: Pieces, w: Array, active: ActiveSet | None) -> Ended:
         """Solve one training problem, from ``w`` and the active set of a nearby one if there is one.
 
         Tolerances are meant for decisions of ordinary size, so others are moved and scaled to it.
@@ -235,7 +244,7 @@ class ExactQP:
         back[-1] += level
         return replace(end, w=back, Z=end.Z + level)
 
-    def _solve_near(self, pieces: Pieces, w: np.ndarray, active: ActiveSet | None) -> Ended:
+    def _solve_near(self, pieces: Pieces, w: Array, active: ActiveSet | None) -> Ended:
         """The same for kinks that are not far from zero."""
         unit = pieces.unit()
         if unit != 1.0:
@@ -273,7 +282,7 @@ class ExactQP:
 
 def library_solution(
     p: Pieces, backend: str = "auto", tol: float = 1e-8
-) -> tuple[np.ndarray, np.ndarray, ActiveSet, str]:
+) -> tuple[Array, Array, ActiveSet, str]:
     """Weights, dual variables, the active set that they show, and the status, from a QP library."""
     n, D = p.X.n_rows, p.X.n_columns
     rows = np.flatnonzero(p.c > 0)
@@ -284,7 +293,7 @@ def library_solution(
     lasso = np.flatnonzero(p.l1 > 0)
     X = p.X.csr()
 
-    def block(part: np.ndarray, sign: float) -> Any:
+    def block(part: Array, sign: float) -> Any:
         slack = sp.csr_matrix(
             (np.full(len(part), -1.0), (np.arange(len(part)), place[part])), (len(part), len(rows))
         )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -9,8 +10,11 @@ from typing import Any
 import numpy as np
 
 from foldwise.deadline import look_at_clock
+from foldwise.problems.base import Array
 from foldwise.problems.flat import middle
-from foldwise.problems.kernel import KernelPoint, KernelProblem
+from foldwise.problems.gram import ActiveSystem, Gram
+from foldwise.problems.kernel import Decisions, KernelProblem, KernelSolution
+from foldwise.problems.weights import Pins
 from foldwise.solvers.line_search import step_length
 
 __all__ = ["RepresenterNewton"]
@@ -36,34 +40,32 @@ class RepresenterNewton:
     max_iter: int = 100
 
     @np.errstate(over="ignore", invalid="ignore")
-    def solve(self, problem: KernelProblem, theta: np.ndarray, W: np.ndarray) -> KernelPoint:
-        """Solve every task at ``theta``, starting from decisions ``W`` (tasks, n + 1); returns a ``KernelPoint``."""
+    def solve(
+        self, problem: KernelProblem, theta: Array, state: Decisions, workspace: Gram
+    ) -> KernelSolution:
+        """Solve every task at ``theta``, starting from decisions."""
         par = problem.parameters(theta)
-        gram = problem.gram(theta, par)
+        gram = workspace.at(par.log_kernel[0])
         terms = _Terms(problem.loss_at(par), problem.targets(), problem.strength(par), problem.intercept)
-        state = _State(
-            np.zeros((problem.n_tasks, problem.n_rows)), np.zeros(problem.n_tasks), W[:, :-1].copy()
-        )
-        state.b[:] = W[:, -1]
+        at = _Place(np.zeros((problem.n_tasks, problem.n_rows)), state.b.copy(), state.Z.copy())
         steps, unfinished = 0, np.zeros(problem.n_tasks, dtype=bool)
-        for tasks, leaders in _order(problem, W):
+        for tasks, leaders in _order(problem, state):
             if leaders is not None:
-                state.Z[tasks], state.b[tasks] = state.Z[leaders], state.b[leaders]
-            more, left = self._descend(gram, terms, state, tasks)
+                at.Z[tasks], at.b[tasks] = at.Z[leaders], at.b[leaders]
+            more, left = self._descend(gram, terms, at, tasks)
             steps += more
             unfinished[left] = True
-        pins = {}
+        pins: Pins = {}
         for m in np.flatnonzero(~unfinished).tolist() if terms.intercept else ():
             loss, y, c = terms.of(m)
-            found = middle(loss, y, c, state.Z[m], lambda alpha: gram.product(alpha[None])[0])
+            found = middle(loss, y, c, at.Z[m], lambda alpha: gram.product(alpha[None])[0])
             if found is not None:
-                state.alpha[m], state.b[m] = found.alpha, found.b
+                at.alpha[m], at.b[m] = found.alpha, found.b
                 pins[m] = found.rows, found.slope
-        Z = gram.product(state.alpha) + state.b[:, None]
-        W = np.column_stack([Z, state.b])
-        return KernelPoint(theta, par, W, Z, state.alpha, ~unfinished, steps, pins)
+        end = Decisions(gram.product(at.alpha) + at.b[:, None], at.b)
+        return KernelSolution(theta, par, end, end.Z, ~unfinished, steps, at.alpha, at.b, pins)
 
-    def _descend(self, gram, terms: _Terms, state: _State, tasks: np.ndarray) -> tuple[int, np.ndarray]:
+    def _descend(self, gram: Gram, terms: _Terms, state: _Place, tasks: Array) -> tuple[int, Array]:
         """Solve some tasks in lockstep from their decisions; the number of steps, and tasks that are not finished."""
         n = state.Z.shape[1]
         floor = 1e-10 * np.linalg.norm(terms.c, axis=1)
@@ -93,8 +95,15 @@ class RepresenterNewton:
             lost, live, slopes = np.concatenate([lost, live[~moved]]), live[moved], slopes[moved]
 
     def _move(
-        self, gram, terms: _Terms, state: _State, live, slopes, d_alpha, d_b
-    ) -> tuple[np.ndarray, np.ndarray]:
+        self,
+        gram: Gram,
+        terms: _Terms,
+        state: _Place,
+        live: Array,
+        slopes: Array,
+        d_alpha: Array,
+        d_b: Array,
+    ) -> tuple[Array, Array]:
         """Take steps in full, or to the objective's minimum along those that overshoot.
 
         With ``K d_alpha = dz - d_b`` the derivative is ``(alpha + t d_alpha)'(dz - d_b) + sum c l'(z + t dz) dz``.
@@ -125,7 +134,7 @@ class RepresenterNewton:
             slopes[cut] = terms.slopes(state.Z[live[cut]], live[cut])
         return slopes, moved
 
-    def _enter(self, gram, terms: _Terms, state: _State, tasks: np.ndarray) -> None:
+    def _enter(self, gram: Gram, terms: _Terms, state: _Place, tasks: Array) -> None:
         """A consistent point near the decisions of these tasks; zero for tasks that no step from there serves.
 
         Decisions of other rows or of another fold may be far from a task's own. Where Newton's step from them leads
@@ -134,7 +143,7 @@ class RepresenterNewton:
         warm = tasks[state.Z[tasks].any(axis=1) | (state.b[tasks] != 0)]
         if not len(warm):
             return
-        origin = _State(np.zeros_like(state.alpha), state.b.copy(), state.Z.copy())
+        origin = _Place(np.zeros_like(state.alpha), state.b.copy(), state.Z.copy())
         state.alpha[warm], state.b[warm], state.Z[warm] = 0.0, 0.0, 0.0
         for secant in (False, True):
             if not len(warm):
@@ -153,15 +162,15 @@ class RepresenterNewton:
 
     def _step(
         self,
-        gram,
+        gram: Gram,
         terms: _Terms,
-        state: _State,
-        slopes,
-        live,
+        state: _Place,
+        slopes: Array,
+        live: Array,
         fresh: bool = False,
         secant: Any = False,
         far: Any = None,
-    ):
+    ) -> tuple[Array, Array]:
         """Changes ``(d_alpha, d_b)`` of the Newton steps of the live tasks.
 
         With ``r = alpha + c l'(z)`` and ``d_alpha = -r - D dz`` the decisions change by ``dz = K d_alpha + d_b``, and
@@ -198,7 +207,9 @@ class RepresenterNewton:
         return out, shift
 
     @staticmethod
-    def _afresh(gram, system, z, slopes, bends, rows: np.ndarray) -> tuple[np.ndarray, float]:
+    def _afresh(
+        gram: Gram, system: ActiveSystem, z: Array, slopes: Array, bends: Array, rows: Array
+    ) -> tuple[Array, float]:
         """Coefficients and intercept that solve the model at decisions ``z``, not as a change of others.
 
         Active rows want ``alpha / D + K alpha + b = z - c l'/D``, the others have ``alpha = -c l'``. Where the kernel
@@ -214,12 +225,12 @@ class RepresenterNewton:
 
 
 @dataclass(eq=False)
-class _State:
+class _Place:
     """Where the tasks are: coefficients, intercepts, decisions."""
 
-    alpha: np.ndarray
-    b: np.ndarray
-    Z: np.ndarray
+    alpha: Array
+    b: Array
+    Z: Array
 
 
 @dataclass(frozen=True, eq=False)
@@ -227,34 +238,34 @@ class _Terms:
     """The loss of every task, with its targets and strengths ``c``."""
 
     loss: Any
-    y: np.ndarray
-    c: np.ndarray
+    y: Array
+    c: Array
     intercept: bool
 
-    def of(self, m: int) -> tuple[Any, np.ndarray, np.ndarray]:
+    def of(self, m: int) -> tuple[Any, Array, Array]:
         """Loss, targets and strengths of one task."""
         return _own(self.loss, m), self.y[0 if len(self.y) == 1 else m], self.c[m]
 
-    def _some(self, tasks: np.ndarray) -> tuple[Any, np.ndarray]:
+    def _some(self, tasks: Array) -> tuple[Any, Array]:
         return _own(self.loss, tasks), self.y if len(self.y) == 1 else self.y[tasks]
 
-    def values(self, Z: np.ndarray, tasks: np.ndarray) -> np.ndarray:
+    def values(self, Z: Array, tasks: Array) -> Array:
         """``sum c l(z)`` of tasks at decisions ``Z`` (tasks, n)."""
         loss, y = self._some(tasks)
         return np.sum(self.c[tasks] * loss.value(Z, y), axis=1)
 
-    def slopes(self, Z: np.ndarray, tasks: np.ndarray) -> np.ndarray:
+    def slopes(self, Z: Array, tasks: Array) -> Array:
         """``c l'(z)`` of tasks at decisions ``Z`` (tasks, n)."""
         loss, y = self._some(tasks)
         return loss.grad(Z, y) * self.c[tasks]
 
-    def intercept_is_open(self, Z: np.ndarray, slopes: np.ndarray, tasks: np.ndarray) -> np.ndarray:
+    def intercept_is_open(self, Z: Array, slopes: Array, tasks: Array) -> Array:
         """Which tasks have hardly any curvature, so that slopes that nearly balance are far from where they do."""
         off, mass = np.abs(slopes.sum(axis=1)), self.bends(Z, tasks).sum(axis=1)
         far = off > 1e-6 * mass * (1.0 + np.abs(Z).max(axis=1, initial=0.0))
         return far & (off > BALANCED * np.abs(slopes).sum(axis=1))
 
-    def bends(self, Z: np.ndarray, tasks: np.ndarray, secant: Any = False) -> np.ndarray:
+    def bends(self, Z: Array, tasks: Array, secant: Any = False) -> Array:
         """``c l''(z)`` of tasks at decisions ``Z``.
 
         ``secant`` tasks take the mean curvature between decision and target where that is larger. A hinge has none at
@@ -271,14 +282,14 @@ class _Terms:
         return bends * self.c[tasks]
 
 
-def _order(problem: KernelProblem, W: np.ndarray):
+def _order(problem: KernelProblem, state: Decisions) -> Iterator[tuple[Array, Array | None]]:
     """Tasks in the order in which they are solved, and for the later ones whose decisions they start from.
 
     Folds share most of their rows. Where there is nothing to start from, the first fold is solved alone and the others
     from its solution.
     """
     tasks = np.arange(problem.n_tasks)
-    cold = ~W.any(axis=1) & (problem.split > 0)
+    cold = ~(state.Z.any(axis=1) | (state.b != 0)) & (problem.split > 0)
     yield tasks[~cold], None
     if cold.any():
         yield tasks[cold], tasks[cold] - problem.split[cold]
@@ -300,14 +311,15 @@ OVERSHOOT = 0.1
 """Share of the first derivative along a step that its end may have with the other sign."""
 
 
-def _own(loss, m):
+def _own(loss: Any, m: Any) -> Any:
     """The loss of one task, or of some."""
-    if "epsilon" in loss.tunable and np.ndim(loss.epsilon) == 2:
-        return loss.replace(epsilon=loss.epsilon[m])
-    return loss
+    if not loss.tunable:
+        return loss
+    own = {name: getattr(loss, name) for name in loss.tunable}
+    return loss.replace(**{name: value[m] for name, value in own.items() if np.ndim(value) == 2})
 
 
-def _balance(loss, y, c, z, rounds: int = 30) -> float:
+def _balance(loss: Any, y: Array, c: Array, z: Array, rounds: int = 30) -> float:
     """Change of the intercept to the middle of where ``sum c l'(z)`` is zero to rounding, by bisection."""
 
     def total(shift: float) -> float:
@@ -327,6 +339,8 @@ def _balance(loss, y, c, z, rounds: int = 30) -> float:
     return 0.5 * (ends[0] + ends[1])
 
 
-def _derivative(loss, y, z, dz, weight, linear, quadratic, t: float) -> float:
+def _derivative(
+    loss: Any, y: Array, z: Array, dz: Array, weight: Array, linear: float, quadratic: float, t: float
+) -> float:
     """Derivative of the objective along a step."""
     return linear + t * quadratic + float(weight @ loss.grad(z + t * dz, y))

@@ -9,7 +9,6 @@ import numpy as np
 
 from foldwise.bilevel import Bilevel, Evaluation
 from foldwise.problems.dual import DualProblem
-from foldwise.problems.kernel import KernelProblem
 from foldwise.space import Space
 from foldwise.testing.comparison import close, require
 from foldwise.testing.losses import distances
@@ -18,14 +17,14 @@ __all__ = ["check_hypergradient", "check_hyperhessian", "check_problem"]
 
 
 def check_problem(problem: Any, theta: np.ndarray, *, seed: int = 0) -> None:
-    """Check the Problem contract at ``theta`` and random weights.
+    """Check a smooth linear problem at ``theta`` and random weights.
 
-    ``grad`` against differences of ``value``, ``hess`` of ``grad`` in the weights, ``cross_vjp`` of ``grad`` in
-    ``theta``; shapes of ``feasible`` and ``decision``; that the point which solvers use agrees with all of them.
+    ``grad`` against differences of ``objective``, ``hess`` of ``grad`` in the weights, and the linearization's mixed
+    derivative of ``grad`` in ``theta``; that what hypergradients use agrees with all of them.
 
     Parameters
     ----------
-    problem : Problem
+    problem : LinearProblem
     theta : ndarray
         A point inside the bounds.
     seed : int
@@ -48,15 +47,16 @@ def check_problem(problem: Any, theta: np.ndarray, *, seed: int = 0) -> None:
     else:
         raise AssertionError("every draw of weights puts a row next to a kink; use fewer rows")
     # 1. Derivatives in the weights; tasks are separate, so one column of all tasks moves at a time.
-    grad, hess = problem.grad(W, theta), problem.hess(W, theta)
-    require(problem.value(W, theta).shape == (M,), "value needs one number per task")
+    par = problem.parameters(theta)
+    grad, hess = problem.grad(W, par), problem.hess(W, par)
+    require(problem.objective(W, par).shape == (M,), "objective needs one number per task")
     require(hess.shape == (M, D, D), f"hess has shape {hess.shape}; it needs {(M, D, D)}")
     slope, bend = np.zeros((M, D)), np.zeros((M, D, D))
     for i in range(D):
         step = np.zeros(D)
         step[i] = h
-        slope[:, i] = (problem.value(W + step, theta) - problem.value(W - step, theta)) / (2 * h)
-        bend[:, :, i] = (problem.grad(W + step, theta) - problem.grad(W - step, theta)) / (2 * h)
+        slope[:, i] = (problem.objective(W + step, par) - problem.objective(W - step, par)) / (2 * h)
+        bend[:, :, i] = (problem.grad(W + step, par) - problem.grad(W - step, par)) / (2 * h)
     close(grad, slope, 1e-7, "grad", floor=1e-3)
     close(hess, bend, 1e-7, "hess", floor=1e-3)
     close(hess, hess.transpose(0, 2, 1), 1e-13, "hess: symmetry")
@@ -66,23 +66,20 @@ def check_problem(problem: Any, theta: np.ndarray, *, seed: int = 0) -> None:
     # 2. The mixed derivative.
     mixed = np.zeros(len(theta))
     for i, step in enumerate(np.diag(_steps(problem.parameters.space, theta, 1e-6))):
-        change = problem.grad(W, theta + step) - problem.grad(W, theta - step)
+        above, below = problem.parameters(theta + step), problem.parameters(theta - step)
+        change = problem.grad(W, above) - problem.grad(W, below)
         mixed[i] = np.sum(U * change) / (2 * step[i])
-    close(problem.cross_vjp(W, theta, U), mixed, 1e-7, "cross_vjp", floor=1e-3)
-    # 3. The same quantities through the point that solvers and hypergradients share.
-    point = problem.point(W, theta)
-    cross = problem.cross(point)
+    response = problem.linearize(problem.at(W, theta), problem.workspace())
+    close(par.pull(response.contract(U)), mixed, 1e-7, "contract", floor=1e-3)
+    # 3. The same quantities as solvers and hypergradients use them.
+    cross = response.cross()
     require(cross.shape == (M, D, len(theta)), f"cross has shape {cross.shape}")
     close(np.einsum("md,mdp->p", U, cross), mixed, 1e-7, "cross")
-    close(np.matmul(hess, point.solve(U[:, :, None])), U[:, :, None], 1e-7, "hess times point.solve")
-    # 4. Decisions on the user's rows, and constraints.
-    close(
-        problem.decision(W, theta, _rows(problem)), problem.design.decisions(W), 1e-10, "decision", floor=1e-3
-    )
-    bounds = problem.feasible(theta)
-    require(len(bounds) == 3, "feasible returns lower bounds, upper bounds and equality rows")
-    for part in bounds:
-        require(part is None or np.asarray(part).shape[-1] == D, "feasible: one entry per column, or None")
+    close(np.matmul(hess, response.solve(U[:, :, None])), U[:, :, None], 1e-7, "hess times solve")
+    # 4. Decisions on the user's rows.
+    coef, bias = problem.design.to_user(W)
+    there = (_rows(problem) @ coef.T + bias).T
+    close(there, problem.design.decisions(W), 1e-10, "decisions", floor=1e-3)
 
 
 def _rows(problem: Any) -> np.ndarray:
@@ -98,12 +95,7 @@ def _kink_distance(problem: Any, W: np.ndarray, theta: np.ndarray) -> float:
 
 def _kink_sides(problem: Any, Z: np.ndarray, theta: np.ndarray) -> np.ndarray:
     """Signed distances of the decisions to every kink, shape (kinks, tasks, rows); far away where there is none."""
-    tasks = np.arange(problem.n_tasks)
-    if isinstance(problem, KernelProblem):
-        loss, y = problem.loss_at(problem.parameters(theta)), problem.targets()
-    else:
-        loss, y = problem.loss_at(problem.parameters(theta), tasks), problem.targets(tasks)
-    y = np.broadcast_to(y, Z.shape)
+    loss, y = problem.loss_at(problem.parameters(theta)), np.broadcast_to(problem.targets(), Z.shape)
     return np.stack([*distances(loss, Z, y), np.full(Z.shape, np.inf)])
 
 
@@ -165,7 +157,8 @@ def check_hyperhessian(
     hessian = here.hessian
     if any(problem.loss.piecewise_quadratic for problem in bilevel.problems):
         hessian = (
-            np.diag(here.points[0].par.bend * here.gradient) + bilevel.second_order(here, window=None)[0]
+            np.diag(bilevel.solutions(here)[0].par.bend * here.gradient)
+            + bilevel.second_order(here, window=None)[0]
         )
     rows = []
     for up, down, width in _differences(bilevel, here):
@@ -195,11 +188,11 @@ def _differences(bilevel: Bilevel, here: Evaluation) -> Iterator[tuple[Evaluatio
 def _sides(bilevel: Bilevel, evaluation: Evaluation) -> np.ndarray:
     """On which side of every kink each training and each validation row lies, or on which kinks."""
     out = []
-    for problem, point in zip(bilevel.problems, evaluation.points, strict=True):
+    for problem, point in zip(bilevel.problems, bilevel.solutions(evaluation), strict=True):
         if isinstance(problem, DualProblem):  # free rows sit on the kink; what matters is which rows do
             out += [kind.ravel().astype(float) for kind in problem.kinds(point.alpha, point.par)]
         else:
-            out.append(np.sign(_kink_sides(problem, point.Z, evaluation.theta)).ravel())
+            out.append(np.sign(_kink_sides(problem, point.decisions, evaluation.theta)).ravel())
         for _, _, z, y, _ in problem.validation(point):
             if bilevel.criterion.loss is not None:
                 out += [np.sign(distance) for distance in distances(bilevel.criterion.loss, z, y)]

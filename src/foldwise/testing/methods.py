@@ -18,6 +18,7 @@ from foldwise.losses import (
     SquaredHinge,
 )
 from foldwise.optimizers.base import run
+from foldwise.problems.weights import Weights
 from foldwise.result import Record, Result, Status
 from foldwise.solvers.newton import Newton
 from foldwise.space import Dimension, Lin, Log
@@ -37,7 +38,7 @@ def check_solver(
 
     Parameters
     ----------
-    solver : object with ``solve(problem, theta, W)``
+    solver : object with ``solve(problem, theta, state, workspace)``
     losses : iterable of Loss, optional
         Training losses to try; by default a tube, a squared hinge and the logistic loss.
     rtol : float
@@ -57,26 +58,29 @@ def check_solver(
             tune["epsilon"] = Lin(0.0, 2.0, per="group")
         bilevel, theta = small_bilevel(loss, Logistic(), tune, sample_weight=True, seed=seed)
         problem, name = bilevel.problems[0], f"{type(solver).__name__} on {type(loss).__name__}"
-        wanted = Newton(tol=1e-12).solve(problem, theta, problem.start()).Z
-        for W in (problem.start(), rng.normal(size=problem.start().shape)):
-            kept = W.copy()
-            point = solver.solve(problem, theta, W)
-            require(np.array_equal(W, kept), f"{name}: the starting weights were changed in place")
+        wanted = problem.solved(Newton(tol=1e-12), theta).decisions
+        W = problem.start().W
+        for start in (Weights(W), Weights(rng.normal(size=W.shape))):
+            kept = start.W.copy()
+            point = problem.solved(solver, theta, start)
+            require(np.array_equal(start.W, kept), f"{name}: the starting weights were changed in place")
             require(point.converged.all(), f"{name}: did not converge")
             # The residual is computed from the rows, whatever the solver kept up to date.
             limit = 1.1 * getattr(solver, "tol", 1e-7) + 1e-12
-            worst = float(problem.row_residual(point).max())
+            worst = float(problem.residual(point, None).max())
             require(worst <= limit, f"{name}: claims convergence at a relative residual of {worst:.2g}")
-            close(point.Z, wanted, rtol, f"{name}: decisions", floor=1e-2)
-            close(problem.design.decisions(point.W), point.Z, 1e-9, f"{name}: decisions of the weights")
-        again = solver.solve(problem, theta, point.W)
+            close(point.decisions, wanted, rtol, f"{name}: decisions", floor=1e-2)
+            close(
+                problem.design.decisions(point.W), point.decisions, 1e-9, f"{name}: decisions of the weights"
+            )
+        again = problem.solved(solver, theta, point.state)
         require(again.steps <= 1, f"{name}: took {again.steps} steps from its own solution")
         if hasattr(solver, "max_iter"):
             for limit_of_steps in (0, 1):
-                short = replace(solver, max_iter=limit_of_steps).solve(
-                    problem, theta, rng.normal(size=W.shape)
+                short = problem.solved(
+                    replace(solver, max_iter=limit_of_steps), theta, Weights(rng.normal(size=W.shape))
                 )
-                left = problem.row_residual(short) > limit
+                left = problem.residual(short, None) > limit
                 require(limit_of_steps or left.all(), f"{name}: random weights solve a task")
                 require(not short.converged[left].any(), f"{name}: stopped short and claims convergence")
 

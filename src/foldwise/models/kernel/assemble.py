@@ -51,6 +51,7 @@ class KernelParts:
         criterion, all in that order
     X, dense : the features as given and as floats, in the user's order
     rows, splits : what is known about the rows, and their folds, in the user's order
+    numbers : the rows' own among all rows of a program, in stored order; None outside one
     """
 
     gram: DenseGram | LandmarkGram
@@ -65,6 +66,7 @@ class KernelParts:
     dense: Array
     rows: Rows
     splits: Splits
+    numbers: Array | None
 
 
 def kernel_slots(model: KernelModel, d: int) -> dict[str, slice]:
@@ -94,12 +96,14 @@ def assemble_kernel(
     landmarks: Array | None = None,
     like: KernelProblem | None = None,
     n_alike: int = 1,
+    numbers: Array | None = None,
 ) -> KernelProblem:
     """The training problems of all splits (times classes or pairs of classes) on one kernel matrix.
 
     With ``landmarks`` (row numbers) the kernel is seen through these rows: see :class:`LandmarkGram`. ``like`` is a
     problem on the same rows, whose distances are shared when it stores them in the same order. ``n_alike`` problems are
-    to share the distances of this one; rows are then stored in an order that does not depend on the splits.
+    to share the distances of this one; rows are then stored in an order that does not depend on the splits. ``numbers``
+    are the rows' own among all rows of a program.
     """
     dimensions = {} if dimensions is None else dimensions
     n, d = X.shape
@@ -117,16 +121,16 @@ def assemble_kernel(
     parameters = build_parameters(model, stored, folds, dimensions, space, layout)
     gram: Any
     if like is not None and np.array_equal(like.folds.order, order):
-        gram = like._gram.twin()
+        gram = like.gram.twin()
     elif landmarks is None:
         gram = DenseGram(_pairs(model, model.kernel.reordered(dense, order)))
     else:
         gram = landmark_gram(model, dense, model.kernel.reordered(dense, order), landmarks)
     counts = criterion_weights(model, stored, folds, dimensions)
+    numbers = None if numbers is None else numbers[order]
+    given = (X, dense, rows, splits, numbers)
     return model.problem(
-        KernelParts(
-            gram, Y, folds, parameters, stored.weight, n_total, present, counts, X, dense, rows, splits
-        )
+        KernelParts(gram, Y, folds, parameters, stored.weight, n_total, present, counts, *given)
     )
 
 

@@ -164,8 +164,8 @@ class KernelModel(Model):
                 landmarks=None if landmarks is None else landmarks[k],
                 like=out[0] if out and alike > 1 else None if like is None else like[k],
                 n_alike=alike,
+                numbers=sheet.index,
             )
-            problem.rows = sheet.index[problem.folds.order]
             out.append(problem)
         return out
 
@@ -182,6 +182,7 @@ class KernelModel(Model):
             "n_total": parts.n_total,
             "present": parts.present,
             "validation_weight": parts.counts,
+            "rows": parts.numbers,
         }
         if not self.loss.polyhedral:
             return KernelProblem(**common)

@@ -21,6 +21,7 @@ from foldwise.problems.folds import Folds
 from foldwise.problems.linear import LinearProblem
 from foldwise.problems.parameters import BOX, ParameterMap
 from foldwise.problems.polyhedral import PolyhedralProblem
+from foldwise.problems.weights import WeightProblem
 from foldwise.solvers.fista import Fista
 from foldwise.solvers.newton import Newton
 from foldwise.solvers.projected import ProjectedNewton
@@ -210,7 +211,7 @@ def assemble(
     dimensions: Mapping[str, Dimension] | None = None,
     standardize: tuple[bool, bool] | None = None,
     n_total: int | None = None,
-) -> LinearProblem:
+) -> WeightProblem:
     """The training problems of all splits (times classes) on one design.
 
     Parameters

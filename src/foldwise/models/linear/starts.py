@@ -78,8 +78,8 @@ def _tightened(bilevel: Bilevel, theta: Array, boxes: list[tuple[Block, slice, i
     trial = bilevel.twin()
     W = np.concatenate(
         [
-            point.W[:, : problem.design.n_features] * np.sqrt(problem.penalty.scale)
-            for problem, point in zip(trial.problems, trial.evaluate(theta).points, strict=True)
+            state.W[:, : problem.design.n_features] * np.sqrt(problem.penalty.scale)
+            for problem, state in zip(trial.problems, trial.evaluate(theta).states, strict=True)
         ]
     )
     theta = theta.copy()

@@ -16,6 +16,7 @@ from foldwise.optimizers.pbp.penalised import Centre, Penalised, check_problems
 from foldwise.optimizers.pbp.proximity import Control, Descent, descend
 from foldwise.optimizers.pbp.subproblem import Polyhedron, least_distance
 from foldwise.optimizers.quadratic import REACH
+from foldwise.problems.weights import Weights
 from foldwise.result import Status
 from foldwise.space import Space
 
@@ -180,7 +181,7 @@ class PenalizedBilevel(Minimizer):
             limit,
             frozen,
         )
-        centre = f.at([point.W for point in start.points], start.theta)
+        centre = f.at([state.W for state in start.states], start.theta)
         beta, tau = self._first_beta(f, centre), self.tau
         counters = ("stability_centres", "subproblems", "corrections", "subgradients_chosen")
         total = {name: trace.details.get(name, 0) for name in counters}
@@ -191,7 +192,7 @@ class PenalizedBilevel(Minimizer):
                 total, (len(run.values) - 1, run.subproblems, run.corrected, run.chosen), strict=True
             ):
                 total[name] += count
-            true = trace.evaluate(centre.theta, warm=_as_warm(f, centre), note=f"beta {beta:.2g}")
+            true = trace.evaluate(centre.theta, warm=_as_warm(centre), note=f"beta {beta:.2g}")
             facts = _facts(run, centre, beta, true.objective)
             trace.details.update({"ending": run.ending, "last_beta": beta} | total)
             if true is trace.best:
@@ -228,13 +229,9 @@ def _watch(trace: Trace) -> None:
         raise StopSearch(Status.TIME_LIMIT)
 
 
-def _as_warm(f: Penalised, centre: Centre) -> Evaluation:
+def _as_warm(centre: Centre) -> Evaluation:
     """The weights of a centre as a point to solve the training problems from."""
-    points = [
-        problem.unsolved(w, centre.theta, z)
-        for problem, w, z in zip(f.problems, centre.W, centre.Z, strict=True)
-    ]
-    return Evaluation(centre.theta, float("nan"), np.zeros(0), points, False)
+    return Evaluation(centre.theta, float("nan"), np.zeros(0), [Weights(w) for w in centre.W], False)
 
 
 def _facts(run: Descent, centre: Centre, beta: float, true: float) -> dict[str, Any]:

@@ -21,8 +21,9 @@ from foldwise.criteria import WINDOW, row_curvature
 from foldwise.losses import Squared
 from foldwise.optimizers.pbp.subproblem import ArrowModel, Polyhedron
 from foldwise.optimizers.quadratic import natural_units
-from foldwise.problems.curvature import GramFree
-from foldwise.problems.linear import LinearProblem, Point
+from foldwise.problems.curvature import PieceGram, WeightedGram, is_gram_free
+from foldwise.problems.linear import LinearProblem, SmoothLinearization
+from foldwise.problems.weights import LinearSolution
 
 __all__ = ["Centre", "Kinks", "Penalised", "check_problems"]
 
@@ -83,7 +84,7 @@ class Kinks:
 def check_problems(bilevel: Bilevel) -> None:
     """Refuse training problems that are not linear ones with dense columns."""
     for problem in bilevel.problems:
-        if type(problem) is not LinearProblem or isinstance(problem.curvature, GramFree):
+        if type(problem) is not LinearProblem or is_gram_free(problem):
             raise ValueError(
                 "method 'pbp' needs a linear model with a smooth loss, without boxes or reference weights, on "
                 "dense columns, at most 3,000 and at most twice as many as rows; use method='newton' or 'lbfgsb'"
@@ -103,8 +104,9 @@ class Penalised:
         check_problems(bilevel)
         assert bilevel.criterion.loss is not None
         self.bilevel, self.space, self.criterion = bilevel, bilevel.space, bilevel.criterion.loss
-        # Problems with a state of their own: what happens here does not depend on evaluations in between.
-        self.problems: list[LinearProblem] = [problem.twin() for problem in bilevel.problems]
+        self.problems: list[Any] = bilevel.problems
+        # Of its own: what happens here does not depend on evaluations in between.
+        self.workspaces: list[PieceGram | WeightedGram] = [p.workspace() for p in self.problems]
         # A unit step of a weight changes F by about one unit squared of the target.
         self.column = [self._column_unit(problem) for problem in self.problems]
         self._outer_hessians: list[np.ndarray] | None = None
@@ -143,7 +145,7 @@ class Penalised:
             worst = max(worst, float(np.max(np.linalg.norm(pull + push, axis=1) / size)))
             residual = (pull + push) / unit
             penalty += float(np.sum(residual**2))
-            for _, _, decision, y, v in problem.validation(problem.unsolved(w, theta, z)):
+            for _, _, decision, y, v in problem.validation(problem.at(w, theta, z)):
                 outer += float(v @ self.criterion.value(decision, y))
             residuals.append(residual)
             decisions.append(z)
@@ -169,17 +171,16 @@ class Penalised:
         """The convex approximation (45): the outer objective to second order, the residual to first."""
         H, K, g, R = [], [], [], []
         p = self.space.size
-        for problem, w, z, residual, unit in zip(
-            self.problems, centre.W, centre.Z, centre.residual, self.column, strict=True
+        for problem, kept, w, z, residual, unit in zip(
+            self.problems, self.workspaces, centre.W, centre.Z, centre.residual, self.column, strict=True
         ):
             par, tasks = problem.parameters(centre.theta), np.arange(problem.n_tasks)
-            problem.curvature.refresh(z, par, tasks)
-            point = problem.unsolved(w, centre.theta, z)
-            point.phi = problem.curvature.phi(w, par, tasks)
+            at = problem.at(w, centre.theta, z)
+            response = SmoothLinearization(problem, at, kept, factored=False)
             both = np.outer(unit, unit)
-            H += [h / both for h in problem.curvature.hessians(par, problem.diagonal(par), tasks)]
-            K += list(problem.cross(point) / unit[:, None] * self.unit)
-            g += list(self._outer_gradient(problem, point) / unit)
+            H += [h / both for h in kept.hessians(par, problem.diagonal(par), tasks)]
+            K += list(response.cross() / unit[:, None] * self.unit)
+            g += list(self._outer_gradient(problem, at) / unit)
             R += list(residual)
         q, Q = np.zeros(p), np.zeros((p, p))
         if self.bilevel.prior is not None:
@@ -187,7 +188,7 @@ class Penalised:
             q, Q = slope * self.unit, bend * np.outer(self.unit, self.unit)
         return ArrowModel(self._outer_hessian(centre), H, K, g, R, q, Q, beta)
 
-    def _outer_gradient(self, problem: LinearProblem, point: Point) -> np.ndarray:
+    def _outer_gradient(self, problem: LinearProblem, point: LinearSolution) -> np.ndarray:
         out = np.zeros_like(point.W)
         for m, rows, z, y, v in problem.validation(point):
             out[m] = problem.design.pull((v * self.criterion.grad(z, y))[None], rows)[0]
@@ -201,7 +202,7 @@ class Penalised:
         for problem, w, z, unit in zip(self.problems, centre.W, centre.Z, self.column, strict=True):
             both, D = np.outer(unit, unit), problem.n_columns
             part = [np.zeros((D, D)) for _ in range(problem.n_tasks)]
-            point = problem.unsolved(w, centre.theta, z)
+            point = problem.at(w, centre.theta, z)
             for m, rows, decision, y, v in problem.validation(point):
                 gram = problem.validation_gram(m) if isinstance(criterion, Squared) else None
                 if gram is not None:
@@ -251,8 +252,8 @@ class Penalised:
         times = problem.folds.count[problem.split]
         trains = (times > 0) & (problem.weight > 0)
         has_tube = "epsilon" in problem.loss.tunable
-        tuned = problem.parameters.tunes["epsilon"]
-        width = np.broadcast_to(problem.per_row(par.epsilon, tasks), Z.shape) if has_tube else None
+        tuned = par.tunes("epsilon")
+        width = np.broadcast_to(problem.by_row(par.epsilon), Z.shape) if has_tube else None
         hess = loss.hess(Z, Y)
         for which, (distance, direction, jump) in enumerate(loss.kinks(Z, Y)):
             near = np.abs(distance) <= tol
@@ -267,7 +268,7 @@ class Penalised:
                 size = par.c[m, cell] * problem.weight[j] * times[m, j] * abs(jump[m, j])
                 root = np.sqrt(size)
                 row = root * problem.design.dense(slice(j, j + 1))[0] / unit
-                tube = root * (par.d_epsilon[m, cell] * self.unit if tuned else np.zeros(len(theta)))
+                tube = root * par.slope("epsilon", m, cell) * self.unit
                 used = hess[m, j] / jump[m, j] + (jump[m, j] < 0)
                 sign = np.sign(jump[m, j])
                 if spin:

@@ -22,7 +22,7 @@ __all__ = [
 
 
 @njit(cache=True)
-def add_columns(f, store, slots, weights):
+def add_columns(f: np.ndarray, store: np.ndarray, slots: np.ndarray, weights: np.ndarray) -> None:
     """``f += sum_k weights_k store[slots_k]``."""
     n = f.shape[0]
     width = 2048
@@ -42,7 +42,7 @@ def add_columns(f, store, slots, weights):
 
 
 @njit(cache=True)
-def gather(store, slots, index):
+def gather(store: np.ndarray, slots: np.ndarray, index: np.ndarray) -> np.ndarray:
     """Entries ``index`` of the rows ``slots``, in double precision."""
     out = np.empty((slots.shape[0], index.shape[0]))
     for a in range(slots.shape[0]):
@@ -57,7 +57,7 @@ def gather(store, slots, index):
 
 
 @njit(cache=True)
-def first_point(gap, C, epsilon):
+def first_point(gap: np.ndarray, C: np.ndarray, epsilon: np.ndarray) -> np.ndarray:
     """The middle of the box, with positive multipliers that make every residual zero."""
     n = gap.shape[0]
     Z = np.empty((8, n))
@@ -73,7 +73,7 @@ def first_point(gap, C, epsilon):
 
 
 @njit(cache=True)
-def complementarity(Z, D, length):
+def complementarity(Z: np.ndarray, D: np.ndarray, length: float) -> float:
     """Mean of the products of the four pairs after a step of this length."""
     n = Z.shape[1]
     total = 0.0
@@ -84,14 +84,22 @@ def complementarity(Z, D, length):
 
 
 @njit(cache=True)
-def weights(Z, W):
+def weights(Z: np.ndarray, W: np.ndarray) -> None:
     """``1 / (u/a + v/s) + 1 / (p/b + q/t)``."""
     for i in range(Z.shape[1]):
         W[i] = 1.0 / (Z[2, i] / Z[0, i] + Z[3, i] / Z[1, i]) + 1.0 / (Z[6, i] / Z[4, i] + Z[7, i] / Z[5, i])
 
 
 @njit(cache=True)
-def right_side(Z, D, gap, epsilon, target, second, c):
+def right_side(
+    Z: np.ndarray,
+    D: np.ndarray,
+    gap: np.ndarray,
+    epsilon: np.ndarray,
+    target: float,
+    second: bool,
+    c: np.ndarray,
+) -> None:
     """The part of ``d delta`` that does not depend on the system's solution."""
     order = 1.0 if second else 0.0
     for i in range(Z.shape[1]):
@@ -104,7 +112,15 @@ def right_side(Z, D, gap, epsilon, target, second, c):
 
 
 @njit(cache=True)
-def directions(Z, D, gap, epsilon, target, second, move):
+def directions(
+    Z: np.ndarray,
+    D: np.ndarray,
+    gap: np.ndarray,
+    epsilon: np.ndarray,
+    target: float,
+    second: bool,
+    move: np.ndarray,
+) -> float:
     """Directions of all eight blocks from the change of the decisions; the longest step that stays positive."""
     order = 1.0 if second else 0.0
     steepest = 0.0
@@ -128,7 +144,7 @@ def directions(Z, D, gap, epsilon, target, second, move):
 
 
 @njit(cache=True)
-def advance(Z, D, length):
+def advance(Z: np.ndarray, D: np.ndarray, length: float) -> None:
     """``Z += length D``."""
     for k in range(8):
         for i in range(Z.shape[1]):
@@ -136,7 +152,7 @@ def advance(Z, D, length):
 
 
 @njit(cache=True)
-def snapped(Z, C, small):
+def snapped(Z: np.ndarray, C: np.ndarray, small: float) -> np.ndarray:
     """``a - b`` with every ``a`` and ``b`` whose bound has a multiplier above ``small`` put on that bound."""
     n = Z.shape[1]
     delta = np.empty(n)

@@ -17,7 +17,7 @@ TAU = 1e-8
 
 
 @njit(cache=True)
-def curvature(K, Q, delta, C, sweeps):
+def curvature(K: np.ndarray, Q: np.ndarray, delta: np.ndarray, C: np.ndarray, sweeps: int) -> np.ndarray:
     """Estimate ``Q_F K_FF^-1 Q_F'`` by its diagonal: sweeps of Gauss-Seidel over the free rows."""
     n, m = K.shape[0], Q.shape[0]
     count = 0
@@ -50,7 +50,7 @@ def curvature(K, Q, delta, C, sweeps):
 
 
 @njit(cache=True)
-def _interval(delta, C, epsilon):
+def _interval(delta: float, C: float, epsilon: float) -> tuple[float, float]:
     """Where a row's pull may be for its coefficient, (4a) to (4c)."""
     if C <= 0.0:
         return -np.inf, np.inf
@@ -62,7 +62,20 @@ def _interval(delta, C, epsilon):
 
 
 @njit(cache=True)
-def _violations(K, Q, e, price, low, high, i, di, j, dj, pull, wrong):
+def _violations(
+    K: np.ndarray,
+    Q: np.ndarray,
+    e: np.ndarray,
+    price: np.ndarray,
+    low: np.ndarray,
+    high: np.ndarray,
+    i: int,
+    di: float,
+    j: int,
+    dj: float,
+    pull: np.ndarray,
+    wrong: np.ndarray,
+) -> None:
     """Bring ``e`` up to date after steps of rows ``i`` and ``j``, and fill ``pull`` and ``wrong``."""
     n = e.shape[0]
     if di != 0.0:
@@ -85,7 +98,7 @@ def _violations(K, Q, e, price, low, high, i, di, j, dj, pull, wrong):
 
 
 @njit(cache=True)
-def _half(delta, pull, C):
+def _half(delta: float, pull: float, C: float) -> tuple[float, float, float]:
     """Ends of the part of the box in which a row moves, and the side on which it lies."""
     if delta > 0.0 or (delta == 0.0 and pull > 0.0):
         return 0.0, C, 1.0
@@ -93,7 +106,22 @@ def _half(delta, pull, C):
 
 
 @njit(cache=True)
-def pdsg(K, Q, e, delta, C, epsilon, total, eta, G, rho, rate, tol, balance, max_steps):
+def pdsg(
+    K: np.ndarray,
+    Q: np.ndarray,
+    e: np.ndarray,
+    delta: np.ndarray,
+    C: np.ndarray,
+    epsilon: np.ndarray,
+    total: np.ndarray,
+    eta: np.ndarray,
+    G: np.ndarray,
+    rho: np.ndarray,
+    rate: float,
+    tol: float,
+    balance: float,
+    max_steps: int,
+) -> tuple[int, float, float]:
     """Algorithm 2 with sub-working sets of two rows; in place. Steps taken and the two violations.
 
     ``G`` is the positive estimate of the dual curvature, ``rho`` the weights of the augmented term, ``rate`` the part
@@ -171,7 +199,20 @@ def pdsg(K, Q, e, delta, C, epsilon, total, eta, G, rho, rate, tol, balance, max
 
 
 @njit(cache=True)
-def mpd(K, Q, e, delta, C, epsilon, total, eta, rho, tol, balance, max_steps):
+def mpd(
+    K: np.ndarray,
+    Q: np.ndarray,
+    e: np.ndarray,
+    delta: np.ndarray,
+    C: np.ndarray,
+    epsilon: np.ndarray,
+    total: np.ndarray,
+    eta: np.ndarray,
+    rho: np.ndarray,
+    tol: float,
+    balance: float,
+    max_steps: int,
+) -> tuple[int, float, float]:
     """One row at a time, or all multipliers when no row is far off; in place. Steps and the two violations.
 
     The method of multipliers: a multiplier step, of length ``rho``, follows when the largest violation of a row has

@@ -68,13 +68,13 @@ class RbfColumns(Columns):
         self.left = np.column_stack([2.0 * Z, -size, -one])
         self.right = np.ascontiguousarray(np.column_stack([Z, one, size]).T)
 
-    def block(self, rows, columns, out=None):
+    def block(self, rows: Any, columns: Any, out: np.ndarray | None = None) -> np.ndarray:
         right = self.right if isinstance(columns, slice) else self.right[:, columns]
         out = np.matmul(self.left[rows], right, out=out)
         np.minimum(out, 0.0, out=out)
         return np.exp(out, out=out)
 
-    def diagonal(self):
+    def diagonal(self) -> np.ndarray:
         return np.ones(self.n)
 
 
@@ -84,14 +84,14 @@ class KernelColumns(Columns):
     def __init__(self, kernel: Kernel, X: np.ndarray) -> None:
         self.kernel, self.X, self.n = kernel, X, len(X)
 
-    def block(self, rows, columns, out=None):
+    def block(self, rows: Any, columns: Any, out: np.ndarray | None = None) -> np.ndarray:
         value = self.kernel(self.X[rows], self.X[columns])
         if out is None:
             return value
         out[:] = value
         return out
 
-    def diagonal(self):
+    def diagonal(self) -> np.ndarray:
         return np.asarray(self.kernel.diagonal(self.X), float)
 
 
@@ -103,17 +103,17 @@ class MatrixColumns(Columns):
             raise ValueError(f"a precomputed kernel must be square in training; got shape {K.shape}")
         self.K, self.n = K, len(K)
 
-    def block(self, rows, columns, out=None):
+    def block(self, rows: Any, columns: Any, out: np.ndarray | None = None) -> np.ndarray:
         value = self.K[rows] if isinstance(columns, slice) else self.K[np.ix_(rows, columns)]
         if out is None:
             return value
         out[:] = value
         return out
 
-    def diagonal(self):
+    def diagonal(self) -> np.ndarray:
         return np.diagonal(self.K).copy()
 
-    def product(self, delta):
+    def product(self, delta: np.ndarray) -> np.ndarray:
         return self.K @ delta
 
 

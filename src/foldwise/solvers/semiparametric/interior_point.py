@@ -119,7 +119,15 @@ class _System:
     spread: np.ndarray | None
     short: np.ndarray
 
-    def step(self, Z, D, gap, epsilon, target: float, second: bool) -> tuple[float, np.ndarray, np.ndarray]:
+    def step(
+        self,
+        Z: np.ndarray,
+        D: np.ndarray,
+        gap: np.ndarray,
+        epsilon: np.ndarray,
+        target: float,
+        second: bool,
+    ) -> tuple[float, np.ndarray, np.ndarray]:
         """Fill ``D`` for this complementarity, with second-order terms of the ``D`` that is there if ``second``.
 
         The longest feasible step, the change of ``eta`` and that of the decisions.

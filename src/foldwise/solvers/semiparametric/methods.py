@@ -168,7 +168,19 @@ def solve(
 class _Run:
     """One call of :func:`solve`: the checked problem and the choice of methods."""
 
-    def __init__(self, source, Psi, y, C, epsilon, solver, tol, cache_size, max_iter, options) -> None:
+    def __init__(
+        self,
+        source: Columns,
+        Psi: np.ndarray,
+        y: np.ndarray,
+        C: Any,
+        epsilon: Any,
+        solver: str,
+        tol: float,
+        cache_size: float,
+        max_iter: int | None,
+        options: Mapping[str, Any] | None,
+    ) -> None:
         if solver not in SOLVERS:
             raise ValueError(f"solver {solver!r} is not known; choose one of {', '.join(SOLVERS)}")
         if not tol > 0:
@@ -196,7 +208,7 @@ class _Run:
             raise ValueError(f"options {sorted(unknown)} are not known; there are size, fresh and chunk")
         self.low_rank: int | None = None
 
-    def solve(self, warm, watch: Watch) -> SemiparametricSolution:
+    def solve(self, warm: Any, watch: Watch) -> SemiparametricSolution:
         dual = self.dual
         point = self._start(warm)
         if self.solver.endswith("_alone"):
@@ -232,7 +244,7 @@ class _Run:
     left_out = 0.0
     """Bound on what the factor leaves out of the decisions, while they come from it."""
 
-    def _start(self, warm) -> Point:
+    def _start(self, warm: Any) -> Point:
         """Zero with the basis fitted to ``y``, or the given point within the bounds."""
         dual = self.dual
         n, Q = dual.source.n, dual.basis.Q
