@@ -62,7 +62,8 @@ def check_loss(loss: Loss, *, seed: int = 0) -> None:
     variants: list[Loss] = [loss]
     if "epsilon" in loss.tunable:
         variants.append(loss.replace(epsilon=TUBE))
-        _check_epsilon(loss, seed)
+    for own in loss.tunable:
+        _check_tunable(loss, own, seed)
     for variant in variants:
         z, y = _loss_sample(variant, seed)
         _check_values(variant, z, y, repr(variant))
@@ -140,20 +141,20 @@ def _check_derivatives(loss: Loss, z: np.ndarray, y: np.ndarray, name: str) -> N
         close(third[smooth], bend[smooth], 1e-7, f"{name}.third", floor=1e-2)
 
 
-def _check_epsilon(loss: Loss, seed: int) -> None:
-    """Array tubes broadcast, and the derivative of ``grad`` in epsilon is right."""
-    name = f"{type(loss).__name__} (epsilon)"
-    at = loss.replace(epsilon=TUBE)
+def _check_tunable(loss: Loss, own: str, seed: int) -> None:
+    """Arrays of a parameter broadcast, and the derivative of ``grad`` in it is right."""
+    name, value = f"{type(loss).__name__} ({own})", TUBE if own == "epsilon" else float(getattr(loss, own))
+    at = loss.replace(**{own: value})
     z, y = _loss_sample(at, seed)
-    spread = loss.replace(epsilon=np.full(z.shape, TUBE))
+    spread = loss.replace(**{own: np.full(z.shape, value)})
     for method in ("value", "grad"):
         same = np.array_equal(getattr(at, method)(z, y), getattr(spread, method)(z, y))
-        require(same, f"{name}: {method} with one tube per row differs from a common tube")
+        require(same, f"{name}: {method} with one value per row differs from a common one")
     if loss.smooth:
         h = 1e-5
-        upper, lower = loss.replace(epsilon=TUBE + h), loss.replace(epsilon=TUBE - h)
+        upper, lower = loss.replace(**{own: value + h}), loss.replace(**{own: value - h})
         numeric = (upper.grad(z, y) - lower.grad(z, y)) / (2 * h)
-        close(at.grad_epsilon(z, y), numeric, 1e-8, f"{name}.grad_epsilon", floor=1e-2)  # type: ignore[attr-defined]
+        close(at.grad_in(own, z, y), numeric, 1e-8, f"{name}.grad_{own}", floor=1e-2)
 
 
 def _check_piecewise_quadratic(loss: Any, z: np.ndarray, y: np.ndarray, name: str) -> None:
