@@ -29,6 +29,7 @@ LAYERS = [
         "outputs",
         "journal",
         "prior",
+        "calibration",
     },
     {"criteria"},
     {"problems"},
@@ -38,7 +39,7 @@ LAYERS = [
     {"optimizers"},
     {"models"},
     {"estimators"},
-    {"bounds", "final_fit"},
+    {"bounds", "final_fit", "uncertainty"},
     {"search"},
     {"tables", "datasets", "saving", "plotting", "report", "cli", "testing"},
 ]

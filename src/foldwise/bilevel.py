@@ -223,6 +223,14 @@ class Bilevel:
             sensitivities.append(J)
         return total + (moved * bend.signs) @ moved.T, sensitivities
 
+    def moves(self, evaluation: Evaluation, out: OutOfFold) -> list[Array]:
+        """How its decisions ``out`` move with ``theta``, by part: shape (p, rows). It must have second derivatives."""
+        responses = [self.linearized(i, solution) for i, solution in enumerate(self.solutions(evaluation))]
+        return [
+            responses[part.problem].moves(evaluation.sensitivities[part.problem], part.m, part.rows)
+            for part in out.parts
+        ]
+
     def by_fold(self, evaluation: Evaluation) -> Array:
         """The criterion of every fold, averaged over the classes' problems: shape (folds,)."""
         values, first = [], 0

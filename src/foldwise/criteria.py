@@ -156,6 +156,10 @@ class Criterion:
             raise TypeError(f"{type(self).__name__} defines neither by_row(out) nor by_task(out)")
         return out.sums(out.by_part(rows))
 
+    def n_fitted(self, out: OutOfFold) -> int:
+        """How many constants the criterion fits to the decisions themselves, such as a scale."""
+        return 0
+
     def value(self, out: OutOfFold) -> float:
         """The criterion: what the tasks add up to."""
         return float(self.by_task(out).sum())
@@ -292,6 +296,10 @@ class ProfiledLogistic(Criterion):
                 break
             x = trial
         return float(x[0] / unit), float(x[1]) if self.offset else 0.0
+
+    def n_fitted(self, out: OutOfFold) -> int:
+        """The unit, where decisions are better than chance, and the offset."""
+        return int(self.fitted(out)[0] > 0) + int(self.offset)
 
     def by_row(self, out: OutOfFold) -> Array:
         """The log loss of every row at the fitted unit."""

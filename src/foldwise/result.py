@@ -123,6 +123,13 @@ class Result:
     history : one record per evaluation
     approximation : None, or how kernels were approximated: the number of landmarks and a bound on what that changes in
         any decision
+    optimism : how much lower the error is than on new rows, because it was minimised, by an estimate that is never
+        negative; None where it is not known
+    expected_error, error_interval : the error to expect on new rows, and a 95% interval for it: of classes the share of
+        wrong predictions, of regressions the criterion; docs/uncertainty.md tells how they are found and how often they
+        hold
+    error_rate : the share of wrong out-of-fold predictions, as ``expected_error`` corrects it; None for regressions
+    error_bars : a 95% interval of every selected value by name, as [lower, upper]
     details : facts that one method alone knows about the point it ended at, as plain values by name; often empty
     """
 
@@ -149,6 +156,11 @@ class Result:
     warnings: list[str] = field(default_factory=list)
     approximation: dict[str, Any] | None = None
     details: dict[str, Any] = field(default_factory=dict)
+    optimism: float | None = None
+    expected_error: float | None = None
+    error_interval: list[float] | None = None
+    error_rate: float | None = None
+    error_bars: dict[str, Any] = field(default_factory=dict)
 
     @property
     def error(self) -> float:
@@ -214,8 +226,9 @@ class Result:
             lines.insert(
                 2, f"minimised was {self.objective:.6g}: the error and a penalty of {self.penalty:.6g}"
             )
+        lines += self._on_new_rows()
         for name, value in self.params.items():
-            lines.append(f"  {name} = {format_some(value)}")
+            lines.append(f"  {name} = {format_some(value)}{self._bar(name)}")
         if self.at_bound:
             names = [f"{name} ({side})" for name, side in self.at_bound.items()]
             lines.append(f"at a bound: {', '.join(names[:8])}{' ...' if len(names) > 8 else ''}")
@@ -242,6 +255,23 @@ class Result:
             lines.append(f"{self.method}: {'; '.join(facts)}")
         lines += [f"warning: {text}" for text in self.warnings]
         return "\n".join(lines)
+
+    def _on_new_rows(self) -> list[str]:
+        """What error to expect on new rows, in a line; none where it is not known."""
+        if self.expected_error is None or self.error_interval is None:
+            return []
+        low, high = self.error_interval
+        if self.error_rate is None:
+            return [f"on new rows expect {self.expected_error:.4g} (95% interval {low:.4g} to {high:.4g})"]
+        rate = f"{100 * self.expected_error:.1f}% (95% interval {100 * low:.1f}% to {100 * high:.1f}%)"
+        return [f"on new rows expect {rate} wrong predictions; {100 * self.error_rate:.1f}% in the folds"]
+
+    def _bar(self, name: str) -> str:
+        """The 95% interval of a single selected value, in brackets."""
+        low, high = self.error_bars.get(name, (None, None))
+        if not isinstance(low, float) or not isinstance(high, float) or low == high:
+            return ""
+        return f" (95% interval {low:.3g} to {high:.3g})"
 
     def _repr_html_(self) -> str:
         """The summary for a notebook: selected values as a table, then the rest in words."""

@@ -32,6 +32,7 @@ HOMES = (
     "foldwise.kernels",
     "foldwise.losses",
     "foldwise.criteria",
+    "foldwise.calibration",
     "foldwise.basis",
     "foldwise.search",
     "foldwise.result",

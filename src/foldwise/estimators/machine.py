@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import warnings
+from collections.abc import Callable
 from typing import Any, ClassVar
 
 import numpy as np
 from sklearn.base import BaseEstimator
 from sklearn.exceptions import ConvergenceWarning
+from sklearn.utils.metaestimators import available_if
 from sklearn.utils.validation import validate_data
 
 from foldwise.arguments import FLAG, Table, check_arguments, instance, integer, number, numbers
@@ -23,6 +25,20 @@ from foldwise.losses import Loss, get_loss
 from foldwise.models.base import Role, Rows
 
 __all__ = ["Machine", "largest_one"]
+
+
+def _knows(attribute: str, method: str) -> Callable[[Any], bool]:
+    """Whether a search left what a method needs."""
+
+    def check(machine: Any) -> bool:
+        if not hasattr(machine, attribute):
+            raise AttributeError(
+                f"{method} needs out-of-fold decisions, which a fit alone does not have; fit a BilevelSearchCV around "
+                f"this {type(machine).__name__}, and its best_estimator_ has it"
+            )
+        return True
+
+    return check
 
 
 class Machine(CallbackSupportMixin, BaseEstimator):
@@ -50,6 +66,7 @@ class Machine(CallbackSupportMixin, BaseEstimator):
     def _fit(self, X, y, sample_weight, sample_groups, start=None):
         """Check, and train."""
         with all_or_nothing(self):
+            self.adopt(None, None)
             check_arguments(self)
             y = check_target(y, self._task)
             numeric = self._task == "regression"
@@ -58,6 +75,25 @@ class Machine(CallbackSupportMixin, BaseEstimator):
             rows = fitted_rows(self, X, y, sample_weight, sample_groups)
             self._solve(self._model(getattr(self, "classes_", None), X.shape[1]), X, rows, start)
         return self
+
+    def adopt(self, probabilities: Any, residuals: Any) -> None:
+        """Take what a search learned from its folds, for ``predict_proba`` and ``predict_interval``; None forgets."""
+        for name, value in (("probabilities_", probabilities), ("residuals_", residuals)):
+            self.__dict__.pop(name, None)
+            if value is not None:
+                setattr(self, name, value)
+
+    @available_if(_knows("probabilities_", "predict_proba"))
+    def predict_proba(self, X):
+        """Class probabilities, shape (n, classes), by the out-of-fold decisions of the search that fitted this."""
+        return self.probabilities_.of(self.decision_function(X))
+
+    @available_if(_knows("residuals_", "predict_interval"))
+    def predict_interval(self, X, coverage=0.9):
+        """Intervals, shape (n, 2), by the out-of-fold residuals of the search that fitted this."""
+        low, high = self.residuals_.between(coverage)
+        prediction = self.predict(X)
+        return np.column_stack([prediction + low, prediction + high])
 
     def _as_stored(self, X: Any) -> Any:
         """The rows as the machine keeps them."""

@@ -173,6 +173,8 @@ class Model(ABC):
         Whether the final fit, which sees more rows than a fold, has its regularisation rescaled by default.
     resumes : bool
         Whether the final fit can start from the decisions of the folds.
+    pairs_of_classes : bool
+        Whether several classes are told apart pair by pair.
     suits_bundle : bool
         Whether the bundle method follows its kinks better than others do.
     warns_if_flat : bool
@@ -345,6 +347,11 @@ class Model(ABC):
     def notes(self, facts: DataFacts) -> list[str]:
         """What a user should know before the search."""
         return []
+
+    @property
+    def pairs_of_classes(self) -> bool:
+        """Whether machines with several classes are made of one machine for every pair of them."""
+        return False
 
     @property
     def suits_bundle(self) -> bool:

@@ -6,13 +6,16 @@ from collections.abc import Callable
 from copy import copy
 from typing import Any
 
+import numpy as np
 from sklearn import config_context, get_config
-from sklearn.base import BaseEstimator, MetaEstimatorMixin
+from sklearn.base import BaseEstimator, MetaEstimatorMixin, is_classifier, is_regressor
 from sklearn.exceptions import NotFittedError
+from sklearn.pipeline import Pipeline
 from sklearn.utils import estimator_html_repr, get_tags
 from sklearn.utils.metaestimators import available_if
 from sklearn.utils.validation import check_is_fitted
 
+from foldwise.calibration import PairProbabilities
 from foldwise.estimators.adapters import describe
 
 __all__ = ["BestEstimatorMixin"]
@@ -32,12 +35,36 @@ def _delegates(name: str) -> Callable[[Any], bool]:
     return check
 
 
+def _gives_probabilities(search: Any) -> bool:
+    """Whether the best estimator has probabilities of its own, or the folds' decisions give them."""
+    if not search.refit:
+        raise AttributeError(WITHOUT_REFIT)
+    if hasattr(getattr(search, "best_estimator_", search.estimator), "predict_proba"):
+        return True
+    known = getattr(search, "probabilities_", None) if hasattr(search, "result_") else True
+    if not is_classifier(search.estimator) or known is None:
+        raise AttributeError("this search has no probabilities: it is a regression, or its folds gave none")
+    return True
+
+
+def _gives_intervals(search: Any) -> bool:
+    """Whether the search is a regression with out-of-fold residuals, or will be."""
+    if not search.refit:
+        raise AttributeError(WITHOUT_REFIT)
+    known = getattr(search, "residuals_", None) if hasattr(search, "result_") else True
+    if not is_regressor(search.estimator) or known is None:
+        raise AttributeError("this search has no prediction intervals: its folds gave no residuals")
+    return True
+
+
 class BestEstimatorMixin(MetaEstimatorMixin, BaseEstimator):
     """For a search with ``estimator`` and ``refit`` that sets ``result_`` and ``best_estimator_``."""
 
     estimator: Any
     refit: bool
     best_estimator_: Any
+    probabilities_: Any
+    residuals_: Any
 
     def _best(self) -> Any:
         check_is_fitted(self, "result_")
@@ -63,15 +90,47 @@ class BestEstimatorMixin(MetaEstimatorMixin, BaseEstimator):
         """Decisions of the best estimator."""
         return self._best().decision_function(X)
 
-    @available_if(_delegates("predict_proba"))
+    @available_if(_gives_probabilities)
     def predict_proba(self, X: Any) -> Any:
-        """Class probabilities of the best estimator."""
-        return self._best().predict_proba(X)
+        """Class probabilities, shape (n, classes): the best estimator's own, or those of its decisions.
 
-    @available_if(_delegates("predict_log_proba"))
+        A machine without probabilities gets them from the out-of-fold decisions at the selected values, under the scale
+        with the lowest log loss; nothing is fitted again. The most probable class is the predicted one, but for single
+        rows of several classes that are told apart pair by pair.
+        """
+        best = self._best()
+        if hasattr(best, "predict_proba"):
+            return best.predict_proba(X)
+        return self.probabilities_.of(self._decisions(X))
+
+    @available_if(_gives_probabilities)
     def predict_log_proba(self, X: Any) -> Any:
-        """Logarithms of the class probabilities of the best estimator."""
-        return self._best().predict_log_proba(X)
+        """Logarithms of the class probabilities."""
+        best = self._best()
+        if hasattr(best, "predict_log_proba"):
+            return best.predict_log_proba(X)
+        return np.log(np.maximum(self.predict_proba(X), np.finfo(float).tiny))
+
+    def _decisions(self, X: Any) -> Any:
+        """Decisions of the best estimator as ``probabilities_`` takes them: by pairs of classes where it does."""
+        best = self._best()
+        if not isinstance(self.probabilities_, PairProbabilities):
+            return best.decision_function(X)
+        steps = isinstance(best, Pipeline)
+        last = copy(best[-1] if steps else best)
+        last.decision_function_shape = "ovo"
+        return last.decision_function(best[:-1].transform(X) if steps and len(best) > 1 else X)
+
+    @available_if(_gives_intervals)
+    def predict_interval(self, X: Any, coverage: float = 0.9) -> Any:
+        """Intervals, shape (n, 2), that hold the targets of new rows with this probability.
+
+        The prediction with quantiles of the out-of-fold residuals added: for all rows together, not for every kind of
+        row alike.
+        """
+        low, high = self.residuals_.between(coverage)
+        prediction = np.asarray(self.predict(X), float)
+        return np.column_stack([prediction + low, prediction + high])
 
     # In a notebook: scikit-learn's diagram and, once fitted, what was selected.
 

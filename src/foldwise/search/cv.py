@@ -15,6 +15,7 @@ from typing import Any, ClassVar
 import numpy as np
 from sklearn.base import clone
 from sklearn.exceptions import ConvergenceWarning
+from sklearn.pipeline import Pipeline
 from sklearn.utils import check_random_state
 from sklearn.utils.validation import has_fit_parameter
 
@@ -35,11 +36,11 @@ from foldwise.arguments import (
     one_of,
     sequence,
 )
-from foldwise.bilevel import Evaluation
 from foldwise.checkpoint import Checkpoint
 from foldwise.criteria import Criterion, get_criterion
 from foldwise.estimators.adapters import describe
 from foldwise.estimators.encoding import CallbackSupportMixin, encode_class_weight, with_callbacks
+from foldwise.estimators.machine import Machine
 from foldwise.estimators.tunable import Tunable
 from foldwise.fit_time import fit_seconds
 from foldwise.losses import Loss
@@ -205,6 +206,10 @@ class BilevelSearchCV(CallbackSupportMixin, BestEstimatorMixin):
     n_resumed_ : int
         Evaluations that came from the checkpoint; those of stages and of looks around the end are not in ``n_iter_``.
     refit_time_ : float
+    probabilities_ : Probabilities, PairProbabilities or None
+        How decisions become probabilities of classes (:meth:`predict_proba`), from the folds; None for regressions.
+    residuals_ : Residuals or None
+        Out-of-fold residuals of a regression (:meth:`predict_interval`).
 
     Examples
     --------
@@ -365,12 +370,13 @@ class BilevelSearchCV(CallbackSupportMixin, BestEstimatorMixin):
             options = options if journal is None else replace(options, seed=journal.seed)
             plan = make_plan(program, method, options)
             # 3. Plan to a result.
-            result, end = self._run(program, plan, journal, began, context)
+            result, run = self._run(program, plan, journal, began, context)
             self.n_resumed_ = 0 if journal is None else journal.n_replayed
         finally:
             if journal is not None:
                 journal.close()
         self._publish(program, result)
+        self._publish_trust(run)
         if not np.max(result.kkt, initial=0.0) <= result.tolerances["kkt"]:
             warnings.warn("; ".join(result.warnings), ConvergenceWarning, stacklevel=3)
         rescale = program.model.rescales if isinstance(self.rescale, str) else self.rescale
@@ -382,7 +388,7 @@ class BilevelSearchCV(CallbackSupportMixin, BestEstimatorMixin):
             context.call_on_fit_task_end(estimator=self, X=X, y=y)
         if isinstance(sample_weight, Real):  # which not every machine takes
             sample_weight = np.full(program.facts.n_rows, float(sample_weight))
-        refit = Refit(program, params, sample_weight, sample_groups, end)
+        refit = Refit(program, params, sample_weight, sample_groups, run.end)
         return partial(self._final_fit, refit, X, y, context)
 
     def _prepare(
@@ -479,8 +485,8 @@ class BilevelSearchCV(CallbackSupportMixin, BestEstimatorMixin):
 
     def _run(
         self, program: Program, plan: SearchPlan, journal: Checkpoint | None, began: float, context: Any
-    ) -> tuple[Result, Evaluation | None]:
-        """Run the plan within the limits of this search; its result, and the evaluation where it ended."""
+    ) -> tuple[Result, SearchRun]:
+        """Run the plan within the limits of this search; its result, and the run, which knows where it ended."""
         deadline = None if self.max_time is None else began + self.max_time
         with self._callback(context) as callback:
             limits = {"callback": callback, "deadline": deadline, "began": began}
@@ -488,7 +494,7 @@ class BilevelSearchCV(CallbackSupportMixin, BestEstimatorMixin):
             result = run.result()
         given = int(self.random_state) if isinstance(self.random_state, (int, np.integer)) else None
         elapsed = time.perf_counter() - began
-        return replace(result, elapsed=elapsed, seed=given, version=__version__), run.end
+        return replace(result, elapsed=elapsed, seed=given, version=__version__), run
 
     @contextmanager
     def _callback(self, context: Any) -> Iterator[Callable[[Record], bool]]:
@@ -535,6 +541,19 @@ class BilevelSearchCV(CallbackSupportMixin, BestEstimatorMixin):
         )
         self.cv_results_ = _cv_results(result, lambda params: tunable.export(params, classes))
 
+    def _publish_trust(self, run: SearchRun) -> None:
+        """Set what the folds say about new rows; an interrupt leaves it out."""
+        self.probabilities_ = self.residuals_ = None
+        try:
+            trust = run.trust()
+            if trust is not None:
+                self.probabilities_, self.residuals_ = trust.probabilities(), trust.residuals()
+                self.result_ = trust.told(self.result_)
+        except KeyboardInterrupt:
+            warnings.warn(
+                "interrupted after the search: error bars and probabilities are left out", stacklevel=4
+            )
+
     def _final_fit(self, refit: Refit, X: Any, y: Any, context: Any) -> None:
         """Fit a copy with the selected values to all rows."""
         estimator = refit.configured(clone(self.estimator))
@@ -548,6 +567,9 @@ class BilevelSearchCV(CallbackSupportMixin, BestEstimatorMixin):
             refit.fit(estimator, X, y)
         if task is not None:
             task.call_on_fit_task_end(estimator=self, X=X, y=y)
+        last = estimator[-1] if isinstance(estimator, Pipeline) else estimator
+        if isinstance(last, Machine):
+            last.adopt(self.probabilities_, self.residuals_)
         self.best_estimator_ = estimator
         self.refit_time_ = time.perf_counter() - began
         words, warn = refit.shortfall(estimator, X, y)

@@ -19,6 +19,7 @@ from foldwise.search.findings import constant_error, findings
 from foldwise.search.plan import NEWTON_SIZE, SearchPlan
 from foldwise.search.prepare import Program
 from foldwise.search.stages import Prelude, StagePlayer
+from foldwise.search.trust import Trust
 from foldwise.space import Space
 
 __all__ = ["Halt", "SearchRun"]
@@ -87,7 +88,7 @@ class SearchRun:
     value_without_landmarks : whether the end is valued without landmarks, even where they serve
     landmark_bound : change of a decision by landmarks, in units of the target, above which a search goes on without
     ends : evaluations where runs ended
-    selected : the point that was selected, once it is known
+    selected, ended_in : the point that was selected and the program that it was found in, once they are known
     """
 
     program: Program
@@ -99,6 +100,7 @@ class SearchRun:
     landmark_bound: ClassVar[float] = 0.01
     ends: list[Evaluation] = field(default_factory=list)
     selected: Array | None = None
+    ended_in: Bilevel | None = None
 
     @property
     def end(self) -> Evaluation | None:
@@ -118,7 +120,7 @@ class SearchRun:
         # 4. A search that ends above a constant has missed the valley: once more from where the model is nearly one.
         ending.outcomes += self._from_the_flattest(method, ending)
         result = merge(ending.before, ending.outcomes)
-        self.selected = np.array(result.theta)
+        self.selected, self.ended_in = np.array(result.theta), ending.bilevel
         began = result.objective_start if ending.objective_start is None else ending.objective_start
         return replace(
             result,
@@ -126,6 +128,12 @@ class SearchRun:
             details={**result.details, **prelude.details, **ending.facts},
             warnings=[*result.warnings, *ending.notes, *findings(self.program, self.end)],
         )
+
+    def trust(self) -> Trust | None:
+        """What the end says about new rows; None where it is not known, as when all came from a checkpoint."""
+        if self.end is None or self.ended_in is None:
+            return None
+        return Trust(self.program, self.ended_in.twin(), self.end)
 
     def _play_stages(self) -> Prelude:
         """What the stages found; with a start for the search where they found one."""

@@ -237,6 +237,11 @@ class KernelModel(Model):
         ]
 
     @property
+    def pairs_of_classes(self) -> bool:
+        """Whether machines with several classes are made of one machine for every pair of them."""
+        return self.multiclass == "ovo"
+
+    @property
     def resumes(self) -> bool:
         """Smooth machines start from decisions near their solution."""
         return not self.loss.polyhedral
