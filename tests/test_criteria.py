@@ -237,7 +237,7 @@ def test_several_classes_share_one_unit():
 )
 def test_methods_that_need_a_loss_say_so(options, machine):
     X, y = classes()
-    with pytest.raises(ValueError, match=r"needs a criterion|got criterion profiled_logistic"):
+    with pytest.raises(ValueError, match=r"needs a criterion|with criterion profiled_logistic"):
         BilevelSearchCV(machine, {"C": (1e-2, 1e2)}, criterion="profiled_logistic", **options).fit(X, y)
 
 

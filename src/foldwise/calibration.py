@@ -120,8 +120,8 @@ def fit_probabilities(
 ) -> Probabilities:
     """The scale, and the offsets if wanted, under which out-of-fold decisions have the lowest log loss.
 
-    Labels are smoothed by one row of every class over all rows, so that a scale exists where the decisions tell the
-    classes apart without an error.
+    Labels are smoothed by one row of every class over all rows (their total weight), so that a scale exists where the
+    decisions tell the classes apart without an error.
 
     Parameters
     ----------
@@ -138,7 +138,8 @@ def fit_probabilities(
     unit = _unit(z)
     scores = (np.column_stack([np.zeros(len(z)), z]) if two else z) / unit
     share = np.eye(k)[codes]
-    share = (share + 1.0 / (len(z) + k)) / (1.0 + k / (len(z) + k))
+    mass = _mass(len(z), weight)
+    share = (share + 1.0 / (mass + k)) / (1.0 + k / (mass + k))
     v = np.full(len(z), 1.0 / len(z)) if weight is None else weight / weight.sum()
 
     def loss(x: Array) -> tuple[float, Array]:
@@ -182,7 +183,8 @@ def _shared_scale(decisions: list[Array], labels: list[Array], weights: list[Arr
 
 def _offset(scale: float, z: Array, y: Array, w: Array) -> float:
     """The offset of one pair at a given scale, by Newton's method on a convex function with smoothed labels."""
-    share = (np.where(y > 0, 1.0, 0.0) + 1.0 / (len(z) + 2)) / (1.0 + 2.0 / (len(z) + 2))
+    mass = _mass(len(z), w)
+    share = (np.where(y > 0, 1.0, 0.0) + 1.0 / (mass + 2)) / (1.0 + 2.0 / (mass + 2))
     b, v = 0.0, w / w.sum()
     for _ in range(50):
         p = expit(scale * z + b)
@@ -191,6 +193,11 @@ def _offset(scale: float, z: Array, y: Array, w: Array) -> float:
         if abs(step) < 1e-10:
             break
     return b
+
+
+def _mass(n: int, weight: Array | None) -> float:
+    """How many rows the weights stand for: a weight of 2 is a row given twice; small ones still are of rows."""
+    return float(n) if weight is None else max(float(weight.sum()), float(np.count_nonzero(weight)))
 
 
 def _unit(z: Array) -> float:

@@ -313,8 +313,9 @@ def test_the_methods_of_the_estimator_are_there_and_no_others():
     assert search.score(X, y, sample_weight=weight) == pytest.approx(
         np.average(search.predict(X) == y, weights=weight)
     )
-    assert not hasattr(BilevelSearchCV(LinearSVC()), "predict_proba")
+    assert not hasattr(BilevelSearchCV(LinearSVR()), "predict_proba")
     assert not hasattr(BilevelSearchCV(LinearSVR()), "decision_function")
+    assert not hasattr(BilevelSearchCV(LinearSVC()), "predict_interval")
 
 
 # Methods and criteria
