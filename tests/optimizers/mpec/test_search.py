@@ -317,8 +317,8 @@ def announced(*args):
 
 backends.BACKENDS[backend] = announced
 rng = np.random.default_rng(0)
-X = rng.normal(size=(60, 6))
-y = X @ rng.normal(size=6) + 0.4 * rng.normal(size=60)
+X = rng.normal(size=(150, 8))
+y = X @ rng.normal(size=8) + 0.4 * rng.normal(size=150)
 space = {"C": (1.0, 10.0), "epsilon": (0.01, 1), "box": Lin(0, 1.5, per="feature")}
 model = LinearSVR(loss="epsilon_insensitive")
 options = {"backend": backend, "chain": False}
