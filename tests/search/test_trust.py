@@ -117,8 +117,17 @@ def test_error_bars_lie_within_the_bounds_and_survive_a_file():
     again = Result.from_json(search.result_.to_json())
     assert again.error_bars == search.result_.error_bars
     assert again.optimism == search.result_.optimism
-    plain = Result.from_json(search.result_.to_json().replace('"optimism"', '"optimism"'))
-    assert plain.expected_error == search.result_.expected_error
+    assert again.expected_error == search.result_.expected_error
+
+
+def test_a_resumed_search_says_the_same(tmp_path):
+    X, y = classes()
+    options = {"checkpoint": tmp_path / "search.json", "random_state": 0}
+    first = BilevelSearchCV(KernelSVC(), **options).fit(X, y)
+    again = BilevelSearchCV(KernelSVC(), **options, resume=True).fit(X, y)
+    assert again.n_resumed_ > 0
+    assert again.result_.optimism == pytest.approx(first.result_.optimism)
+    np.testing.assert_allclose(again.predict_proba(X), first.predict_proba(X), atol=1e-7)
 
 
 def test_a_criterion_without_second_derivatives_says_nothing():

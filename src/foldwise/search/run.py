@@ -130,7 +130,7 @@ class SearchRun:
         )
 
     def trust(self) -> Trust | None:
-        """What the end says about new rows; None where it is not known, as when all came from a checkpoint."""
+        """What the end says about new rows; None where no end is known."""
         if self.end is None or self.ended_in is None:
             return None
         return Trust(self.program, self.ended_in.twin(), self.end)

@@ -40,7 +40,7 @@ class FoldDecisions:
         One column for a regression or two classes, else one for every class or pair of classes.
     weight : ndarray, shape (entries,)
         What an entry counts in the criterion; they sum to one.
-    parts : list of list of (number, ndarray)
+    parts : list of (int, ndarray)
         For every part of the criterion's decisions its target and the entries that it is about.
     """
 
