@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 from inspect import signature
-from itertools import combinations
+from itertools import chain, combinations
 
 import numpy as np
 import pytest
 import scipy.sparse as sp
+from scipy.optimize import minimize_scalar
 from sklearn.base import is_classifier
 from sklearn.svm import SVC
 from sklearn.utils.class_weight import compute_class_weight
+
+from foldwise.criteria import ProfiledLogistic
 
 
 def counts_rows(machine):
@@ -93,11 +96,41 @@ def by_machine(fitted, X, y):
     ]
 
 
-def fold_error(criterion, fitted, X, y, counts=None):
-    """The mean over the machines of a fitted estimator of the criterion's mean over rows ``X``."""
+def fold_decisions(fitted, X, y, counts=None):
+    """``(decisions, targets, weights)`` of every machine on rows ``X``; weights sum to one over all of them."""
     counts = np.ones(len(y)) if counts is None else counts
-    means = [
-        np.average(criterion.value(z[own], target[own]), weights=counts[own])
-        for z, target, own in by_machine(fitted, X, y)
+    machines = by_machine(fitted, X, y)
+    return [
+        (z[own], target[own], counts[own] / counts[own].sum() / len(machines)) for z, target, own in machines
     ]
-    return float(np.mean(means))
+
+
+def fold_errors(criterion, folds):
+    """The criterion in every fold, from the :func:`fold_decisions` of all of them."""
+    if isinstance(criterion, ProfiledLogistic):
+        criterion = in_best_unit(
+            criterion, *(np.concatenate(part) for part in zip(*chain.from_iterable(folds), strict=True))
+        )
+    else:
+        criterion = criterion.value
+    return np.array([sum(v @ criterion(z, y) for z, y, v in fold) for fold in folds])
+
+
+def in_best_unit(criterion, z, y, v):
+    """The smoothed logistic loss in the unit that suits all decisions best, found by differences."""
+    s, size = criterion.smoothing, np.abs(z).max() or 1.0
+    assert not criterion.offset
+
+    def loss(log_a, z, y):
+        m = y * z * np.exp(log_a) / size
+        return np.logaddexp(0.0, -m) + s * m
+
+    grid = np.linspace(-20.0, 20.0, 401)
+    near = grid[np.argmin([v @ loss(log_a, z, y) for log_a in grid])]
+    best = minimize_scalar(
+        lambda t: v @ loss(t, z, y),
+        bounds=(near - 0.2, near + 0.2),
+        method="bounded",
+        options={"xatol": 1e-9},
+    )
+    return lambda z, y: loss(best.x, z, y)

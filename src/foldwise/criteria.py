@@ -17,8 +17,8 @@ from typing import Any, ClassVar
 import numpy as np
 from scipy.special import expit
 
-from foldwise.arguments import FLAG, Table, check_arguments
-from foldwise.losses import CRITERIA, Hinge, Logistic, Loss, ModifiedHuber, Squared
+from foldwise.arguments import FLAG, Table, check_arguments, number
+from foldwise.losses import CRITERIA, Logistic, Loss, Squared
 
 __all__ = [
     "NAMED_CRITERIA",
@@ -227,9 +227,9 @@ class ProfiledLogistic(Criterion):
     over all out-of-fold rows together, ``b = 0`` unless ``offset``. The unit of an SVM's decisions means nothing across
     different ``C`` and kernel widths, so a loss in a fixed unit compares unlike things; with the unit profiled out this
     is, but for ``s``, the log loss of the probabilities ``1 / (1 + exp(-(a z + b)))`` that the decisions give, a proper
-    score. The label smoothing ``s = 1 / (N + 2)``, with ``N`` decisions that count, is in the manner of Platt's [1]_,
-    whose shares are of each class: without it ``a`` runs away where every row is on its side. Where the decisions are
-    no better than chance, ``a`` is 0 and the criterion flat.
+    score. The label smoothing ``s`` is in the manner of Platt's [1]_: without it ``a`` runs away where every row is on
+    its side. It does not depend on the number of rows, so that a weight of 2 is a row given twice. Where the decisions
+    are no better than chance, ``a`` is 0 and the criterion flat.
 
     By the envelope theorem its slopes are those at the fitted ``a`` and ``b``; its curvature is the Schur complement in
     them, one column for each.
@@ -238,6 +238,8 @@ class ProfiledLogistic(Criterion):
     ----------
     offset : bool
         Whether an offset ``b`` is fitted as well.
+    smoothing : float, above 0 and below 0.5
+        The share ``s`` of the other label.
 
     References
     ----------
@@ -254,15 +256,16 @@ class ProfiledLogistic(Criterion):
     """
 
     offset: bool = False
+    smoothing: float = 0.005
 
-    _arguments: ClassVar[Table] = {"offset": FLAG}
+    _arguments: ClassVar[Table] = {"offset": FLAG, "smoothing": number(above=0, below=0.5)}
 
     def __post_init__(self) -> None:
         check_arguments(self)
 
     def fitted(self, out: OutOfFold) -> tuple[float, float]:
         """The unit ``a`` and the offset ``b``; Newton's method on a convex function of one or two numbers."""
-        y, v, s, unit = out.y, out.v, _smoothing(out), _unit(out)
+        y, v, s, unit = out.y, out.v, self.smoothing, _unit(out)
         A = np.column_stack([out.z / unit, np.ones(len(y))])[:, : 2 if self.offset else 1]
         x = np.zeros(A.shape[1])
 
@@ -305,13 +308,13 @@ class ProfiledLogistic(Criterion):
         """The log loss of every row at the fitted unit."""
         a, b = self.fitted(out)
         m = out.y * (a * out.z + b)
-        return np.logaddexp(0.0, -m) + _smoothing(out) * m
+        return np.logaddexp(0.0, -m) + self.smoothing * m
 
     def slopes(self, out: OutOfFold) -> list[Array]:
         """Derivatives at the fitted unit: what the unit itself moves is nothing to first order."""
         a, b = self.fitted(out)
         m = out.y * (a * out.z + b)
-        return out.by_part(out.v * a * out.y * (_smoothing(out) - expit(-m)))
+        return out.by_part(out.v * a * out.y * (self.smoothing - expit(-m)))
 
     def curvature(self, out: OutOfFold, window: float | None = WINDOW) -> Curvature:
         """Second derivatives at the fitted unit, less what refitting it takes back."""
@@ -326,17 +329,12 @@ class ProfiledLogistic(Criterion):
         unit = _unit(out)
         A = np.column_stack([z / unit, np.ones(len(z))])[:, : 2 if self.offset else 1]
         cross = a * bend[:, None] * A
-        cross[:, 0] += v * y * (_smoothing(out) - expit(-m)) / unit
+        cross[:, 0] += v * y * (self.smoothing - expit(-m)) / unit
         inner = (A.T * bend) @ A
         values, vectors = np.linalg.eigh(inner)
         kept = values > 1e-14 * values.max(initial=0.0)
         columns = cross @ (vectors[:, kept] / np.sqrt(values[kept]))
         return Curvature(diagonal, out.by_part(columns), -np.ones(int(kept.sum())))
-
-
-def _smoothing(out: OutOfFold) -> float:
-    """The share of the other label."""
-    return 1.0 / (np.count_nonzero(out.v) + 2.0)
 
 
 def _unit(out: OutOfFold) -> float:
@@ -362,22 +360,23 @@ SCORERS = {
 }
 """What to say to a name of scikit-learn's ``scoring``."""
 
-USUAL_CRITERIA: dict[str, Loss] = {"regression": Squared(), "classification": Logistic(s=2.0)}
+USUAL_CRITERIA: dict[str, Loss | Criterion] = {"regression": Squared(), "classification": Logistic(s=2.0)}
 """What a search minimises, by task, where a model has no criterion of its own."""
 
 
-def own_criterion(loss: Loss, *, curved: bool = False) -> Loss | None:
+def own_criterion(loss: Loss, *, curved: bool = False) -> Loss | Criterion | None:
     """The criterion for machines with this training loss, where the usual one serves them less; None where it does not.
 
     Decisions of a machine with the logistic loss are log odds: it is tuned by the same loss, so that its probabilities
-    stay true. ``curved`` says that the decisions are not linear in the features. docs/criteria.md has the evidence.
+    stay true. ``curved`` says that the decisions are not linear in the features: their unit changes with the width of
+    the kernel, and has to be fitted. docs/criteria.md has the evidence.
 
     >>> own_criterion(Logistic()), own_criterion(Hinge()), own_criterion(Hinge(), curved=True)
-    (Logistic(s=1.0), None, ModifiedHuber())
+    (Logistic(s=1.0), None, ProfiledLogistic(offset=False, smoothing=0.005))
     """
     if isinstance(loss, Logistic):
         return loss
-    return ModifiedHuber() if curved and isinstance(loss, Hinge) else None
+    return ProfiledLogistic() if curved and loss.task == "classification" else None
 
 
 def as_criterion(spec: Loss | Criterion) -> Criterion:
@@ -389,7 +388,7 @@ def get_criterion(spec: str | Loss | Criterion) -> Loss | Criterion:
     """The outer criterion of this name, or the object itself.
 
     >>> get_criterion("squared"), get_criterion("profiled_logistic")
-    (Squared(), ProfiledLogistic(offset=False))
+    (Squared(), ProfiledLogistic(offset=False, smoothing=0.005))
     """
     if isinstance(spec, (Loss, Criterion)):
         return spec

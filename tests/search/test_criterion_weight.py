@@ -16,7 +16,7 @@ from sklearn.svm import LinearSVC as SkLinearSVC
 from sklearn.utils.class_weight import compute_sample_weight
 
 from foldwise import BilevelSearchCV, KernelSVC, LinearSVC, LinearSVR, Log
-from tests.referees import counts_rows, fold_error
+from tests.referees import counts_rows, fold_decisions, fold_errors
 
 ONE = {"C": Log(0.5, 2.0)}
 
@@ -40,8 +40,8 @@ def by_hand(search, X, y, weight, share):
         machine.fit(X[train], y[train], **{f"{last}sample_weight": weight[train]})
         count = share(y[train], weight[train])
         counts = weight[test] * np.array([count[label] for label in y[test]])
-        out.append(fold_error(search.criterion_, machine, X[test], y[test], counts))
-    return np.array(out)
+        out.append(fold_decisions(machine, X[test], y[test], counts))
+    return fold_errors(search.criterion_, out)
 
 
 def balanced(own):

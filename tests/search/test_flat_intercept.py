@@ -16,7 +16,7 @@ from foldwise.estimators.adapters import describe
 from foldwise.models.base import Rows
 from foldwise.search.prepare import Data, prepare
 from foldwise.solvers.libsvm import LibSvm
-from tests.referees import fold_error
+from tests.referees import fold_decisions, fold_errors
 
 
 def program(machine, space, X, y, splits, weight=None):
@@ -41,8 +41,8 @@ def by_hand(machine, criterion, X, y, splits, weight, counts):
         v = np.ones(len(test)) if weight is None else weight[test]
         if counts and hasattr(fitted, "classes_"):
             v = v * fitted.class_weight_[np.searchsorted(fitted.classes_, y[test])]
-        out.append(fold_error(criterion, fitted, X[test], y[test], v))
-    return np.array(out)
+        out.append(fold_decisions(fitted, X[test], y[test], v))
+    return fold_errors(criterion, out)
 
 
 NONE = np.zeros(0, int), np.zeros(0)
@@ -80,7 +80,7 @@ def test_all_rows_at_their_bounds_leave_the_intercept_where_libsvm_does(folds, c
                 theta = bilevel.space.theta({"C": C})
                 warm = bilevel.evaluate(theta, warm)
                 own = machine.set_params(**bilevel.space.params(theta))
-                expected = by_hand(own, bilevel.criterion.loss, X, y, splits, weight, True)
+                expected = by_hand(own, bilevel.criterion, X, y, splits, weight, True)
                 worst = max(worst, np.abs(bilevel.by_fold(warm) / expected - 1.0).max())
     assert worst < 3e-3
 
@@ -138,8 +138,9 @@ def test_a_search_that_ends_there_reports_scikit_learns_error_and_says_so():
                 A, B = (X[train], X[test]) if Z is not None else map(scaler.transform, (X[train], X[test]))
                 m = SVC(C=C, gamma=0.2, class_weight="balanced").fit(A, y[train])
                 v = m.class_weight_[y[test]]
-                folds.append(v @ search.criterion_.value(m.decision_function(B), 2.0 * y[test] - 1) / v.sum())
-            np.testing.assert_allclose(search.result_.fold_objectives, folds, rtol=1e-3)
+                folds.append(fold_decisions(m, B, y[test], v))
+            wanted = fold_errors(search.criterion_, folds)
+            np.testing.assert_allclose(search.result_.fold_objectives, wanted, rtol=1e-3)
             assert any("intercept is not unique" in text for text in search.result_.warnings)
     usual = BilevelSearchCV(SVC(gamma=0.2), {"C": Log(0.5, 2.0)}, cv=3, max_iter=2).fit(X, y)
     assert not any("intercept" in text for text in usual.result_.warnings)
@@ -183,11 +184,9 @@ def test_a_smooth_loss_on_its_straight_pieces_has_its_intercept_in_the_middle(ma
             own = clone(machine).set_params(**bilevel.space.params(theta))
             folds = []
             for train, test in splits:
-                fitted = own.fit(X[train], y[train])
-                z = fitted.decision_function(X[test]) if y is label else fitted.predict(X[test])
-                target = 2.0 * y[test] - 1.0 if y is label else y[test]
-                folds.append(bilevel.criterion.loss.value(z, target).mean())
-            np.testing.assert_allclose(bilevel.by_fold(warm), folds, rtol=1e-6)
+                folds.append(fold_decisions(clone(own).fit(X[train], y[train]), X[test], y[test]))
+            wanted = fold_errors(bilevel.criterion.loss or bilevel.criterion, folds)
+            np.testing.assert_allclose(bilevel.by_fold(warm), wanted, rtol=1e-6)
             below, above = (bilevel.evaluate(theta + s * 1e-5).objective for s in (-1, 1))
             assert warm.gradient[0] == pytest.approx((above - below) / 2e-5, rel=2e-3, abs=1e-7)
     assert flat > 0 or machine.loss == "modified_huber"

@@ -29,16 +29,16 @@ from foldwise import (
     Linear,
     Log,
     Logistic,
-    ModifiedHuber,
     Polynomial,
     Precomputed,
     Squared,
     Sum,
 )
+from foldwise.criteria import ProfiledLogistic
 from foldwise.estimators.adapters import describe
 from foldwise.testing import check_hypergradient
 from tests.makers import waves
-from tests.referees import class_shares, fold_error
+from tests.referees import class_shares, fold_decisions, fold_errors
 
 
 # In older versions of scikit-learn one check draws fewer rows of a class than the search has folds.
@@ -82,12 +82,12 @@ def explicit(search, X, y, weight=None, columns=False, exact=True):
         w, v = (None, np.ones(len(test))) if weight is None else (weight[train], weight[test])
         v = v * class_shares(tunable.estimator, y[train], y[test], w)  # fixed ones; not those that are tuned
         if classes is not None and len(classes) > 2 and isinstance(last, SVC):
-            out.append(_pairs(search.criterion_, last, (head, y[train], w), (tail, y[test], v), exact))
+            out.append(_pairs(last, (head, y[train], w), (tail, y[test], v), exact))
             continue
         if isinstance(last, (SVC, SVR)):
             last = twin(last) if exact else last.set_params(tol=1e-9)
-        out.append(fold_error(search.criterion_, last.fit(head, y[train], sample_weight=w), tail, y[test], v))
-    return np.array(out)
+        out.append(fold_decisions(last.fit(head, y[train], sample_weight=w), tail, y[test], v))
+    return fold_errors(search.criterion_, out)
 
 
 def twin(machine):
@@ -101,12 +101,12 @@ def twin(machine):
     return KernelSVR(kernel, loss="epsilon_insensitive", C=machine.C, epsilon=machine.epsilon)
 
 
-def _pairs(criterion, machine, train, test, exact):
+def _pairs(machine, train, test, exact):
     """One against one: each pair is judged on its own rows, where its first class is positive."""
     (head, y, w), (tail, labels, v) = train, test
-    classes, errors = np.unique(y), []
+    pairs, parts = list(combinations(np.unique(y), 2)), []
     machine = clone(machine).set_params(decision_function_shape="ovo", tol=1e-9)
-    for k, (first, second) in enumerate(combinations(classes, 2)):
+    for k, (first, second) in enumerate(pairs):
         own, judged = np.isin(y, [first, second]), np.isin(labels, [first, second])
         if exact:
             model = twin(machine).fit(head[own], y[own] == first, None if w is None else w[own])
@@ -114,8 +114,8 @@ def _pairs(criterion, machine, train, test, exact):
         else:
             z = machine.fit(head, y, w).decision_function(tail[judged])[:, k]
         target = np.where(labels[judged] == first, 1.0, -1.0)
-        errors.append(np.average(criterion.value(z, target), weights=v[judged]))
-    return np.mean(errors)
+        parts.append((z, target, v[judged] / v[judged].sum() / len(pairs)))
+    return parts
 
 
 def assert_honest(search, X, y, **options):
@@ -482,13 +482,14 @@ LINEAR_TWICE = Sum([Linear(), Linear()], columns=[[0, 1], [2, 3]])
 @pytest.mark.parametrize(
     ("estimator", "criterion"),
     [
-        (SVC(), ModifiedHuber()),
-        (SVC(kernel="poly"), ModifiedHuber()),
+        (SVC(), ProfiledLogistic()),
+        (SVC(kernel="poly"), ProfiledLogistic()),
         (SVC(kernel="linear"), Logistic(s=2.0)),
         (SVC(kernel="poly", degree=1), Logistic(s=2.0)),
-        (KernelSVC(loss="hinge"), ModifiedHuber()),
+        (KernelSVC(loss="hinge"), ProfiledLogistic()),
         (KernelSVC(LINEAR_TWICE, loss="hinge"), Logistic(s=2.0)),
-        (KernelSVC(), Logistic(s=2.0)),
+        (KernelSVC(), ProfiledLogistic()),
+        (KernelSVC(loss="logistic"), Logistic()),
     ],
     ids=str,
 )

@@ -35,7 +35,7 @@ from sklearn.utils.estimator_checks import parametrize_with_checks
 from foldwise import BilevelSearchCV, KernelSVC, Lin, LinearSVC, LinearSVR, Log, Logistic, Squared
 from foldwise.criteria import get_criterion
 from foldwise.optimizers import METHODS
-from tests.referees import class_shares, fold_error
+from tests.referees import class_shares, fold_decisions, fold_errors
 
 
 # In older versions of scikit-learn one check draws fewer rows of a class than the search has folds.
@@ -75,8 +75,8 @@ def explicit(search, X, y, cv=None, params=None, weight=None, groups=None):
         masses = np.ones(len(y)) if weight is None else weight
         last = model[-1] if hasattr(model, "steps") else model
         counts = class_shares(last, y[train], y[test], masses[train]) * masses[test]
-        out.append(fold_error(search.criterion_, model, rows[1], y[test], counts))
-    return np.array(out)
+        out.append(fold_decisions(model, rows[1], y[test], counts))
+    return fold_errors(search.criterion_, out)
 
 
 def _last(model):

@@ -32,7 +32,7 @@ from foldwise.result import Status
 from foldwise.space import Log
 from foldwise.splits import read_splits
 from tests.makers import waves
-from tests.referees import fold_error
+from tests.referees import fold_decisions, fold_errors
 
 N = 36
 
@@ -109,12 +109,12 @@ def numbers(part):
 
 def by_hand(estimator, X, y, cv, criterion):
     """The criterion by refitting the plain estimator on the rows of every split."""
-    errors = []
+    folds = []
     for train, validation in cv:
         train, validation = numbers(train), numbers(validation)
         fitted = clone(estimator).fit(X[train], y[train])
-        errors.append(fold_error(get_criterion(criterion), fitted, X[validation], y[validation]))
-    return float(np.mean(errors))
+        folds.append(fold_decisions(fitted, X[validation], y[validation]))
+    return float(np.mean(fold_errors(get_criterion(criterion), folds)))
 
 
 FINE = {"tol": 1e-10}

@@ -14,7 +14,7 @@ from sklearn.pipeline import Pipeline
 from sklearn.preprocessing import StandardScaler
 
 from foldwise.arguments import check_value, instance, numbers, shown
-from foldwise.criteria import USUAL_CRITERIA
+from foldwise.criteria import USUAL_CRITERIA, Criterion
 from foldwise.kernels import Kernel
 from foldwise.losses import Loss
 from foldwise.models.base import Model
@@ -52,11 +52,11 @@ class Tunable:
     default: tuple[str, ...]
     two_classes: str | None = None
     kernel: Kernel | None = None
-    own_criterion: Loss | None = None
+    own_criterion: Loss | Criterion | None = None
     prefix: str = ""
     steps: Pipeline | None = None
 
-    def criterion(self) -> Loss:
+    def criterion(self) -> Loss | Criterion:
         """What a search minimises when the user names nothing; docs/criteria.md has the evidence."""
         return self.own_criterion or USUAL_CRITERIA[self.task]
 

@@ -131,6 +131,8 @@ class SearchStage:
     inner_tol : accuracy of its training problems; None for that of the search
     sampled : whether it sees a few of the rows and folds only; it is left out where these cannot be sampled
     several : whether it runs from several starting points and not only from the best of them
+    margin : of several points to run from, and of the ends of several runs, those are kept whose objective is larger
+        than the lowest by at most this factor
     easiest : a hyper-parameter and +1 or -1: of the points that are nearly as good as the best, the next search starts
         from the one where this one is lowest or highest
     landmarks : whether it sees kernels through landmarks where the search does
@@ -145,6 +147,7 @@ class SearchStage:
     inner_tol: float | None = None
     sampled: bool = False
     several: bool = False
+    margin: float = 1.1
     easiest: tuple[str, float] | None = None
     landmarks: bool = False
     change: Callable[[Sheet], Sheet] | None = None

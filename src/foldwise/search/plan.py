@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, fields, is_dataclass, replace
 from typing import Any
 
 import numpy as np
 
 from foldwise.bilevel import Bilevel
-from foldwise.models.base import Array, Rows, SearchStage
+from foldwise.models.base import Array, Rows, SearchStage, Sheet
 from foldwise.optimizers import METHODS
 from foldwise.optimizers.base import Minimizer
-from foldwise.search.prepare import Data, Program
+from foldwise.search.prepare import Data, Program, Recipe
 from foldwise.splits import Splits
 
 __all__ = ["PlannedStage", "SampleRule", "SearchOptions", "SearchPlan", "choose_method", "make_plan"]
@@ -43,11 +43,14 @@ class PlannedStage:
     stage : what it is
     build : makes its program
     index : for every design, the user's numbers of its rows
+    glance : makes a program of fewer folds, on which many points are compared before the stage runs from a few; None
+        where the stage's own serves
     """
 
     stage: SearchStage
     build: Callable[[], Bilevel]
     index: list[Array]
+    glance: Callable[[], Bilevel] | None = None
 
 
 @dataclass(frozen=True, eq=False)
@@ -89,7 +92,7 @@ def make_plan(program: Program, method: Minimizer, options: SearchOptions) -> Se
         stages = [one for one in _planned_stages(program) if one.stage.real or method.plays_stages]
     alone = scan or bool(stages) or not method.needs_gradient
     count = options.n_starts or (1 if alone else min(2, len(reasoned)))
-    candidates = reasoned[1:] if method.needs_gradient and options.n_starts is None and scan else []
+    candidates = reasoned[1:LOOKS] if method.needs_gradient and options.n_starts is None and scan else []
     return SearchPlan(method, program.starts(reasoned, count, options.seed), candidates, stages)
 
 
@@ -110,16 +113,27 @@ def _on_all_rows(program: Program, stage: SearchStage) -> PlannedStage:
     if stage.change is not None:
         recipe = replace(recipe, sheets=[stage.change(sheet) for sheet in recipe.sheets])
 
-    def build() -> Bilevel:
+    def build(recipe: Recipe = recipe) -> Bilevel:
         return recipe.bilevel(
             stage.model,
             stage.dimensions,
             landmarks=program.landmarks if stage.landmarks else None,
-            like=program.bilevel.problems,
+            like=program.bilevel.problems[: len(recipe.sheets)],
             tol=stage.inner_tol,
         )
 
-    return PlannedStage(stage, build, [sheet.index for sheet in recipe.sheets])
+    few = replace(recipe, sheets=_few_folds(recipe.sheets)) if stage.several else None
+    glance = None if few is None else lambda: build(few)
+    return PlannedStage(stage, build, [sheet.index for sheet in recipe.sheets], glance)
+
+
+def _few_folds(sheets: Sequence[Sheet]) -> list[Sheet]:
+    """The sheets with their first folds alone: as many as have enough rows to tell valleys apart."""
+    seen = np.cumsum([len(validation) for sheet in sheets for _, validation in sheet.splits])
+    count = int(np.searchsorted(seen, GLANCE_ROWS)) + 1
+    if len(sheets) > 1:
+        return list(sheets[:count])
+    return [replace(sheet, splits=sheet.splits[:count]) for sheet in sheets]
 
 
 def _on_a_sample(program: Program, stage: SearchStage, data: Data) -> PlannedStage:
@@ -180,6 +194,10 @@ class SampleRule:
         return chosen, out
 
 
+GLANCE_ROWS = 200
+"""Validation rows on which many points are compared; the best of them are compared on all."""
+LOOKS = 8
+"""Points that are looked at before a search without stages, whose evaluations are those of the machine itself."""
 NEWTON_SIZE = 300
 """Hyper-parameters up to which second derivatives are worth their cost."""
 BUNDLE_ROWS = 300

@@ -160,7 +160,8 @@ class SearchRun:
         bilevel, method = program.bilevel, plan.method
         starts, candidates = list(plan.starts), plan.candidates
         if prelude.values is not None:
-            starts[0], candidates = program.model.point(bilevel.space, prelude.values), []
+            starts[0] = program.model.point(bilevel.space, prelude.values)
+            candidates = [program.model.point(bilevel.space, other) for other in prelude.others]
             bilevel = prelude.seed(bilevel, starts[0], [sheet.index for sheet in program.recipe.sheets])
         if prelude.ended is not None:
             method, starts = Halt(prelude.ended, method), starts[:1]

@@ -28,10 +28,12 @@ __all__ = ["Prelude", "StagePlayer", "decisions_by_row"]
 class Prelude:
     """What the stages found: values by name, results of real stages, facts about the others.
 
-    ``ended`` is set when a stage was cut short: nothing is searched after it.
+    ``others`` are values of other valleys that are nearly as good. ``ended`` is set when a stage was cut short: nothing
+    is searched after it.
     """
 
     values: dict[str, Any] | None = None
+    others: list[dict[str, Any]] = field(default_factory=list)
     results: list[Result] = field(default_factory=list)
     details: dict[str, Any] = field(default_factory=dict)
     ended: Status | None = None
@@ -59,6 +61,15 @@ class Prelude:
 
 
 @dataclass(frozen=True, eq=False)
+class _Scan:
+    """Points to run from, how many evaluations chose them, and why it ended early (then the first is the best)."""
+
+    starts: list[Array]
+    evaluations: int = 0
+    ended: Status | None = None
+
+
+@dataclass(frozen=True, eq=False)
 class StagePlayer:
     """Plays the stages of a plan.
 
@@ -70,7 +81,9 @@ class StagePlayer:
     n_rows : number of the user's rows
     limits : what :func:`foldwise.optimizers.base.run` takes: callback, deadline, when the search began
     kept : gives a stage's program as it is run, by its name
-    n_scouts : from how many points, the best of those that it is given, a stage runs that runs from several
+    n_scouts : from how many points at most a stage runs that runs from several: the best of those that it is given
+        whose neighbours are no better
+    neighbours : points are neighbours up to this distance, in factors of e
     nearly : nearly as good as the best is an objective that is larger by at most this factor
     """
 
@@ -81,6 +94,7 @@ class StagePlayer:
     limits: Mapping[str, Any]
     kept: Callable[[Bilevel, str], Bilevel]
     n_scouts: int = 3
+    neighbours: float = 2.6
     nearly: float = 1.05
 
     def play(self, stages: Sequence[PlannedStage]) -> Prelude:
@@ -93,11 +107,16 @@ class StagePlayer:
             stage, program = planned.stage, planned.build()
             points = [program.space.clip(self.model.point(program.space, one)) for one in values]
             thetas = _distinct(points)
-            if stage.several and len(thetas) == 1:
-                continue
+            if stage.several and len(thetas) == 1 and not stage.sampled:
+                continue  # nothing to choose from
             program = prelude.seed(program, thetas[0], planned.index)
             try:
-                runs = self._runs(stage, program, thetas)
+                scan = self._scan(planned, program, thetas)
+                if scan.ended is not None:  # the best so far is worth one evaluation of the search
+                    prelude.values = {**(prelude.values or values[0]), **program.space.params(scan.starts[0])}
+                    prelude.ended = scan.ended
+                    break
+                runs = self._runs(stage, program, scan.starts)
             except StopSearch as stop:  # the time was over before this stage had a point
                 prelude.ended = stop.status
                 break
@@ -107,22 +126,27 @@ class StagePlayer:
                 prelude.ended = Status.INTERRUPTED
                 break
             result, end = min(runs, key=lambda one: one[0].objective)
-            self._note(prelude, stage, [one for one, _ in runs], len(thetas))
+            self._note(prelude, stage, [one for one, _ in runs], scan.evaluations)
             found = program.space.params(np.array(result.theta))
             if stage.easiest is not None:
                 found = self._easiest(result, *stage.easiest)
-            prelude.values = {**(prelude.values or values[0]), **found}
-            values = [prelude.values]
+            held = prelude.values or values[0]
+            prelude.values = {**held, **found}
+            prelude.others = [
+                {**held, **program.space.params(np.array(other.theta))}
+                for other, _ in runs
+                if other is not result and other.objective <= stage.margin * result.objective
+            ]
+            values = [prelude.values, *prelude.others]
             prelude.coefficients = _coefficients(program, end, planned.index, self.n_rows)
             if runs[-1][0].status in CUT_SHORT:
                 prelude.ended = runs[-1][0].status
                 break
         return prelude
 
-    def _note(self, prelude: Prelude, stage: SearchStage, results: list[Result], n_points: int) -> None:
+    def _note(self, prelude: Prelude, stage: SearchStage, results: list[Result], scanned: int) -> None:
         """Keep the results of a stage: of a real one with its history, of others how many evaluations they took."""
         if not stage.real:
-            scanned = n_points if stage.several and n_points > self.n_scouts else 0
             total = scanned + sum(result.n_evaluations for result in results)
             prelude.details[f"{stage.name}_evaluations"] = total
             return
@@ -139,7 +163,7 @@ class StagePlayer:
         """The results of a stage, each with the evaluation at its end: one, or one for every starting point."""
         options = {**self.limits, **({} if stage.real else {"callback": None, "may_abandon": True})}
         method = TrustRegionNewton(tol=stage.tol)
-        groups = [[theta] for theta in self._best(stage, program, thetas)] if stage.several else [thetas]
+        groups = [[theta] for theta in thetas] if stage.several else [thetas]
         runs: list[tuple[Result, Evaluation]] = []
         for k, (first, *others) in enumerate(groups):
             bilevel = self.kept(program, f"{stage.name} {k}" if k else stage.name)
@@ -154,20 +178,35 @@ class StagePlayer:
                 break
         return runs
 
-    def _best(self, stage: SearchStage, program: Bilevel, thetas: list[Array]) -> list[Array]:
-        """The points to run from, in their order: all, or of many the best."""
-        if len(thetas) <= self.n_scouts:
-            return thetas
-        bilevel = self.kept(program, f"{stage.name} scan")
-        values, warm = np.full(len(thetas), np.inf), None
+    def _scan(self, planned: PlannedStage, program: Bilevel, thetas: list[Array]) -> _Scan:
+        """The points to run from, in their order: all, or of many the best that stand for a valley."""
+        stage, glance = planned.stage, planned.glance
+        if not stage.several or len(thetas) <= self.n_scouts:
+            return _Scan(thetas)
+        bilevel = self.kept(glance() if glance else program, f"{stage.name} scan")
+        values, warm, ended = np.full(len(thetas), np.inf), None, None
         try:
             with until(self.limits.get("deadline")):
                 for k, theta in enumerate(thetas):
                     warm = bilevel.evaluate(theta, warm)
                     values[k] = warm.objective
         except OutOfTime:
-            raise StopSearch(Status.TIME_LIMIT) from None
-        return [thetas[k] for k in np.sort(np.argsort(values, kind="stable")[: self.n_scouts])]
+            ended = Status.TIME_LIMIT
+        except KeyboardInterrupt:
+            if warm is None:
+                raise
+            ended = Status.INTERRUPTED
+        if ended is not None:
+            if warm is None:
+                raise StopSearch(ended)
+            return _Scan([thetas[int(np.argmin(values))]], ended=ended)
+        scales = [block.scale == "log" for block in program.space.blocks for _ in range(block.size)]
+        logs = np.array(thetas)[:, scales]
+        apart = np.linalg.norm(logs[:, None] - logs[None], axis=2)
+        lowest_near = np.where(apart < self.neighbours, values, np.inf).min(axis=1)
+        valleys = np.flatnonzero((values <= lowest_near) & (values <= stage.margin * values.min()))
+        best = valleys[np.argsort(values[valleys], kind="stable")[: self.n_scouts]]
+        return _Scan([thetas[k] for k in np.sort(best)], len(thetas))
 
     def _easiest(self, result: Result, name: str, sign: float) -> dict[str, Any]:
         """The values with the lowest (highest) value of ``name`` among points nearly as good as the best."""

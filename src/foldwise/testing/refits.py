@@ -102,7 +102,7 @@ class CrossValidation:
 
     def _profiled(self, z: np.ndarray, y: np.ndarray, v: np.ndarray) -> float:
         """The logistic loss in the best unit of all decisions together, by a solver that knows nothing of it."""
-        s, unit = 1.0 / (np.count_nonzero(v) + 2.0), max(float(np.abs(z).max()), np.finfo(float).tiny)
+        s, unit = self.criterion.smoothing, max(float(np.abs(z).max()), np.finfo(float).tiny)
 
         def loss(x: np.ndarray) -> float:
             m = y * (np.exp(x[0]) * z / unit + (x[1] if self.criterion.offset else 0.0))

@@ -30,6 +30,7 @@ class StageRule:
     scouts : whether all rows are scouted from several points however many there are
     few_rows, few_rows_with_tube : up to this many rows the smoothed loss is scouted on all of them; with a tube the
         valleys of a sample are others
+    sample_margin : by how much another valley of a sample may be above the best for a look at it on all rows
     band : half width of the band on which corners are rounded, in units of the margin or of the target's spread
     valley_tol, smooth_tol, tol, fixed_tube_tol : relative accuracy of the objective: where a stage looks for the
         valley, after that, of the machine itself, and of a smooth one with a fixed tube, above which a free one must
@@ -39,8 +40,9 @@ class StageRule:
 
     samples: bool = True
     scouts: bool = False
-    few_rows: int = 400
+    few_rows: int = 800
     few_rows_with_tube: int = 1_000
+    sample_margin: float = 1.3
     band: float = 0.1
     valley_tol: float = 1e-2
     smooth_tol: float = 3e-3
@@ -59,18 +61,21 @@ class StageRule:
         narrow = _narrowed(model, dimensions, facts.X.shape[1])
         fixed = {name: start[name] for name in dimensions if name not in narrow}
         held = replace(model, values={**model.values, **fixed})
-        has_tube = model.loss.task == "regression"
+        classes = model.loss.task == "classification"
+        has_tube = not classes
         smooth = held.smoothed(self.band * (facts.spread if has_tube else 1.0))
         has_tube = has_tube and smooth is not None
         few = facts.n_rows < (self.few_rows_with_tube if has_tube else self.few_rows)
+        scouted = (few or self.scouts) and (smooth is not None or classes)
         out = []
-        if self.samples and not model.kernel.precomputed and not (has_tube and few):
+        if self.samples and not model.kernel.precomputed and not scouted:
             sample = SearchStage("sample", smooth or held, narrow, self.valley_tol, False, self.inner_tol)
-            out.append(replace(sample, sampled=True, easiest=_strength(model, narrow)))
+            sample = replace(sample, sampled=True, easiest=_strength(model, narrow))
+            out.append(replace(sample, several=classes, margin=self.sample_margin))
+        whole = SearchStage("smooth", smooth or held, narrow, self.smooth_tol, False, self.inner_tol)
+        if scouted:
+            out.append(replace(whole, name="scout", tol=self.valley_tol, several=True))
         if smooth is not None:
-            whole = SearchStage("smooth", smooth, narrow, self.smooth_tol, False, self.inner_tol)
-            if few or self.scouts:
-                out.append(replace(whole, name="scout", tol=self.valley_tol, several=True))
             out.append(whole)
         elif narrow != dimensions:
             tol = self.fixed_tube_tol if model.loss.smooth and len(narrow) < len(dimensions) else self.tol

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -21,6 +21,18 @@ TUBE = 0.1
 """Half width of the tube from which a search starts, in units of the target's spread."""
 VALLEYS = ((10.0, 0.25, 1.0), (100.0, 0.06, 1.0))
 """Further points to look at first: factors of C, of widths (of a kernel) and of the tube."""
+CLASS_VALLEYS = tuple(
+    (more, wider, 1.0)
+    for wider, strengths in (
+        (0.08, (20.0, 200.0, 2000.0, 2.0)),
+        (0.012, (200.0, 2000.0, 20.0, 2.0)),
+        (0.002, (20.0, 200.0, 2000.0)),
+        (0.5, (200.0, 20.0, 2.0, 0.2)),
+        (3.0, (0.2, 2.0, 20.0)),
+    )
+    for more in strengths
+)
+"""The same for classes, whose valleys are far apart: a lattice of the space."""
 MORE_VALLEYS = (
     (10.0, 0.25, 1.0),
     (100.0, 0.06, 1.0),
@@ -107,12 +119,11 @@ def kernel_starts(
             values[name] = strength if role.sign > 0 else 0.5 / strength
         elif role.kind == "epsilon":
             values[name] = TUBE * spread
-    exact = model.loss.polyhedral and model.loss.task == "regression"
     tubes = [n for n in values if model.roles[n].kind == "epsilon"]
     c_names = [n for n in values if model.roles[n].kind == "log_c"]
     widths = [n for n in values if model.is_width(n)]
     points = [_within(values, tuned)]
-    for more, wider, tube in MORE_VALLEYS if exact else VALLEYS:
+    for more, wider, tube in _valleys(model):
         point = dict(values)
         for name in c_names:
             point[name] *= more ** model.roles[name].sign
@@ -124,6 +135,13 @@ def kernel_starts(
         if point not in points:
             points.append(point)
     return points
+
+
+def _valleys(model: KernelModel) -> Sequence[tuple[float, float, float]]:
+    """Factors of further points: many where the error has many local minima."""
+    if model.loss.task == "classification":
+        return CLASS_VALLEYS
+    return MORE_VALLEYS if model.loss.polyhedral else VALLEYS
 
 
 def _within(values: dict[str, float], dimensions: Mapping[str, Dimension]) -> dict[str, float]:
