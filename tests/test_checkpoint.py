@@ -131,7 +131,7 @@ def test_a_search_that_leaves_its_landmarks_is_resumed_in_either_stage(tmp_path,
     expected = outcome(search.fit(X[:, :2], y))
     with Journal.open(tmp_path / "c") as journal:
         streams = [record.meta["stream"] for record in journal.records]
-    assert set(streams) == {"search 0", "exact 0"}
+    assert {"scout 0", "search 0", "exact 0"} <= set(streams)
     for count in {4, streams.index("exact 0"), len(streams) - 2}:
         path = tmp_path / str(count)
         cut(tmp_path / "c", path, count)
@@ -191,12 +191,7 @@ def test_a_search_cut_short_in_any_stage_goes_on(way, tmp_path, monkeypatch):
     """Cut at its 1st, 2nd, ... evaluation: three short searches, the smooth machine's, then the machine's own."""
     X, y = cancer()
     options = {"cv": 3, "random_state": 0}
-    reference = BilevelSearchCV(scaled(SVC()), checkpoint=tmp_path / "whole", **options).fit(X, y)
-    stages_before = dict(reference.result_.details)
-    assert stages_before.pop("looks") > 0  # which are not recorded
-    assert set(stages_before) == {"scout_evaluations", "smooth_evaluations"}
-    total = sum(stages_before.values()) + reference.n_iter_
-    original, count = base.Trace.record, [0]
+    original, count, at = base.Trace.record, [0], 0
 
     def cut_short(self, evaluation, note=""):
         original(self, evaluation, note)
@@ -204,7 +199,13 @@ def test_a_search_cut_short_in_any_stage_goes_on(way, tmp_path, monkeypatch):
         if count[0] == at:
             raise KeyboardInterrupt if way == "interrupt" else base.StopSearch(Status.TIME_LIMIT)
 
-    for number in range(1, total, 2):
+    with monkeypatch.context() as patch:
+        patch.setattr(base.Trace, "record", cut_short)
+        reference = BilevelSearchCV(scaled(SVC()), checkpoint=tmp_path / "whole", **options).fit(X, y)
+    stages_before = reference.result_.details
+    assert stages_before["scout_evaluations"] > 0
+    assert stages_before["smooth_evaluations"] > 0
+    for number in range(1, count[0], 3):
         at = number
         path = tmp_path / f"cut {at}"
         count[0] = 0

@@ -102,8 +102,8 @@ def test_scale_of_constant_rows_is_one():
 
 
 def test_stages_on_a_sample_have_widths_of_their_own_folds(rng):
-    X = rng.normal(size=(420, 2))
-    y = np.where(X[:, 0] * X[:, 1] + 0.3 * rng.normal(size=420) > 0, 1, -1)
+    X = rng.normal(size=(820, 2))
+    y = np.where(X[:, 0] * X[:, 1] + 0.3 * rng.normal(size=820) > 0, 1, -1)
     search = check_score(SVC(tol=1e-6), {"C": (0.1, 10)}, X, y, 1e-4)
     assert search.result_.details["sample_evaluations"] > 0
 

@@ -180,10 +180,10 @@ def criterion_for(method: str, family: str, task: str, loss: str | None, familie
     Several families are compared by their criterion, so it must be the same for all.
     """
     if method not in ("mpec", "slams"):
-        from foldwise.criteria import USUAL_CRITERIA
-
         # With the logistic loss all families have the same criterion of their own.
-        return "auto" if families == 1 or loss == "logistic" else USUAL_CRITERIA[task]
+        if families == 1 or loss == "logistic":
+            return "auto"
+        return "squared" if task == "regression" else "profiled_logistic"
     exact = "epsilon_insensitive" if task == "regression" else "hinge"
     if not (family == "box" and loss is None) and not (family in ("linear", "box") and loss == exact):
         raise InputError(

@@ -164,7 +164,7 @@ class SearchRun:
             candidates = [program.model.point(bilevel.space, other) for other in prelude.others]
             bilevel = prelude.seed(bilevel, starts[0], [sheet.index for sheet in program.recipe.sheets])
         if prelude.ended is not None:
-            method, starts = Halt(prelude.ended, method), starts[:1]
+            method, starts, candidates = Halt(prelude.ended, method), starts[:1], []
         try:
             return method, self._run(method, bilevel, "search", starts, candidates)
         except KeyboardInterrupt:  # before the first evaluation; the stages' end is worth one

@@ -62,10 +62,11 @@ class Prelude:
 
 @dataclass(frozen=True, eq=False)
 class _Scan:
-    """Points to run from, how many evaluations chose them, and why it ended early (then the first is the best)."""
+    """Points to run from, how many evaluations chose them, the best point of these, and why it ended early."""
 
     starts: list[Array]
     evaluations: int = 0
+    best: Array | None = None
     ended: Status | None = None
 
 
@@ -112,8 +113,11 @@ class StagePlayer:
             program = prelude.seed(program, thetas[0], planned.index)
             try:
                 scan = self._scan(planned, program, thetas)
-                if scan.ended is not None:  # the best so far is worth one evaluation of the search
-                    prelude.values = {**(prelude.values or values[0]), **program.space.params(scan.starts[0])}
+                if (
+                    scan.best is not None
+                ):  # worth an evaluation of the search, should what follows be cut short
+                    prelude.values = {**(prelude.values or values[0]), **program.space.params(scan.best)}
+                if scan.ended is not None:
                     prelude.ended = scan.ended
                     break
                 runs = self._runs(stage, program, scan.starts)
@@ -135,7 +139,7 @@ class StagePlayer:
             prelude.others = [
                 {**held, **program.space.params(np.array(other.theta))}
                 for other, _ in runs
-                if other is not result and other.objective <= stage.margin * result.objective
+                if other is not result and other.objective <= _worse(result.objective, stage.margin)
             ]
             values = [prelude.values, *prelude.others]
             prelude.coefficients = _coefficients(program, end, planned.index, self.n_rows)
@@ -189,30 +193,36 @@ class StagePlayer:
             with until(self.limits.get("deadline")):
                 for k, theta in enumerate(thetas):
                     warm = bilevel.evaluate(theta, warm)
-                    values[k] = warm.objective
+                    values[k] = np.nan_to_num(warm.objective, nan=np.inf)
         except OutOfTime:
             ended = Status.TIME_LIMIT
         except KeyboardInterrupt:
             if warm is None:
                 raise
             ended = Status.INTERRUPTED
+        if ended is not None and warm is None:
+            raise StopSearch(ended)
+        lowest = thetas[int(np.argmin(values))]
         if ended is not None:
-            if warm is None:
-                raise StopSearch(ended)
-            return _Scan([thetas[int(np.argmin(values))]], ended=ended)
+            return _Scan([], best=lowest, ended=ended)
         scales = [block.scale == "log" for block in program.space.blocks for _ in range(block.size)]
         logs = np.array(thetas)[:, scales]
         apart = np.linalg.norm(logs[:, None] - logs[None], axis=2)
         lowest_near = np.where(apart < self.neighbours, values, np.inf).min(axis=1)
-        valleys = np.flatnonzero((values <= lowest_near) & (values <= stage.margin * values.min()))
+        valleys = np.flatnonzero((values <= lowest_near) & (values <= _worse(values.min(), stage.margin)))
         best = valleys[np.argsort(values[valleys], kind="stable")[: self.n_scouts]]
-        return _Scan([thetas[k] for k in np.sort(best)], len(thetas))
+        return _Scan([thetas[k] for k in np.sort(best)], len(thetas), lowest)
 
     def _easiest(self, result: Result, name: str, sign: float) -> dict[str, Any]:
         """The values with the lowest (highest) value of ``name`` among points nearly as good as the best."""
-        good = [r.params for r in result.history if r.objective <= self.nearly * result.objective]
+        good = [r.params for r in result.history if r.objective <= _worse(result.objective, self.nearly)]
         pick = min(good, key=lambda params: sign * float(np.mean(params[name])))
         return {key: np.array(value) if isinstance(value, list) else value for key, value in pick.items()}
+
+
+def _worse(objective: float, factor: float) -> float:
+    """An objective that is larger by a factor; criteria of others may be negative."""
+    return objective + (factor - 1.0) * abs(objective)
 
 
 def _distinct(thetas: list[Array]) -> list[Array]:
