@@ -387,7 +387,9 @@ class PolyhedralProblem(WeightProblem):
     def written(self, theta: Array) -> Written:
         """Every task in arrays, in columns whose weights are the user's; refused with an L1 part of the penalty."""
         if self.l1_ratio:
-            raise ValueError("an L1 part of the penalty cannot be written out")
+            raise ValueError(
+                f"got a penalty with an L1 part (a share of {self.l1_ratio:g}); set penalty='l2'"
+            )
         par, d = self.parameters(theta), self.design.n_features
         X = np.asarray(self.design.dense()[:, :d], float)
         tasks = []
