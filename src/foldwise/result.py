@@ -328,7 +328,8 @@ def foremost(results: Sequence[Result]) -> Result:
 def merge(before: list[Result], results: list[Result]) -> Result:
     """One result for several starts: the best point, the history of all, also of a stage before them.
 
-    A search that was cut short says so, even when a start that had ended by then is the best.
+    A search that was cut short says so, even when a start that had ended by then is the best. Lower values of training
+    problems that are not solved are no better points, unless nothing else is known: they are not admissible.
     """
     best = foremost(results)
     cut = [result for result in results if result.status in CUT_SHORT]
@@ -337,7 +338,7 @@ def merge(before: list[Result], results: list[Result]) -> Result:
     for stage in [*([result] for result in before), results]:
         lowest = np.inf  # a stage has an objective of its own: with tied widths, through landmarks
         for result in stage:
-            passed_over = best.solved and not result.solved
+            passed_over = not result.solved and (best.solved or stage is not results)
             for record in result.history:
                 admissible = record.admissible and not (passed_over and record.objective < best.objective)
                 lowest = min(lowest, record.objective if admissible else np.inf)
@@ -347,7 +348,7 @@ def merge(before: list[Result], results: list[Result]) -> Result:
         status=ending.status,
         message=ending.message,
         history=history,
-        objective_start=[*before, *results][0].objective_start,
+        objective_start=next(record.objective for record in history if record.admissible),
         n_evaluations=len(history),
         n_inner_steps=sum(result.n_inner_steps for result in [*before, *results]),
     )

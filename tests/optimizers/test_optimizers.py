@@ -675,6 +675,11 @@ def test_a_start_whose_end_is_solved_goes_before_one_with_less_error():
     assert both.objective == good.objective
     assert both.objective == min(record.objective for record in both.history if record.admissible)
     assert merge([], [bad, bad]).objective == bad.objective
+    assert both.objective_start == good.objective_start
+    for end in (good, replace(good, kkt=bad.kkt)):  # nor is it that of a stage
+        after = merge([bad], [end])
+        assert after.objective == min(record.objective for record in after.history if record.admissible)
+        assert after.objective_start >= after.objective
 
 
 def test_callbacks_cannot_change_the_records():

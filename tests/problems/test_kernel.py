@@ -363,6 +363,25 @@ def test_rows_of_weight_zero_do_not_train():
     assert objectives[0] == pytest.approx(objectives[1], rel=1e-10)
 
 
+@pytest.mark.parametrize("size", [1.0, 1e3, 1e6, 1e8])
+def test_the_solver_says_solved_only_of_what_the_rows_confirm(size):
+    """A kernel that is huge in some directions and not in others: no rounded coefficients solve it to their digits."""
+    bilevel, theta = small_kernel_bilevel(
+        SquaredEpsilonInsensitive(),
+        Squared(),
+        Sum([RBF(0.5), Linear()], [2.0, 1.0]),
+        {"C": Log(1e-3, 1e3)},
+        n=24,
+        C=10.0,
+        rows=lambda rng, n, d: rng.normal(size=(n, d)) * size ** np.linspace(0, 1, d),
+        solver=RepresenterNewton(),
+    )
+    at = bilevel.evaluate(theta)
+    solved = np.array(bilevel.residuals(at)) <= 1e-5
+    assert np.all(solved[at.solutions[0].converged])
+    assert np.all(solved) == (size < 1e5)
+
+
 def test_rows_at_a_kink_are_counted():
     bilevel, theta = program(SquaredHinge(), Squared(), RBF(0.4))
     problem, point = bilevel.problems[0], bilevel.evaluate(theta).solutions[0]

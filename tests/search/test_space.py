@@ -200,6 +200,14 @@ SVR, SVC = LinearSVR(), LinearSVC()
         (BilevelSearchCV(SVR, cv=1), X0, Y0, "cv must be an integer of at least 2, a splitter"),
         (BilevelSearchCV(SVR, cv=[([], [0, 1])]), X0, Y0, "fold 0 has 0 training and 2 validation rows"),
         (BilevelSearchCV(SVC, cv=KFold(2)), X0, np.arange(40) // 20, "class 0 has no training rows in fold 0"),
+        (BilevelSearchCV(SVC, cv=4), X0[:12], np.arange(12) // 3, "4 folds were asked for, and the largest class"),
+        (BilevelSearchCV(SVC), X0, (np.arange(40) % 3).astype(object), "objects of type int; classes are text"),
+        (
+            BilevelSearchCV(LogisticRegression()),
+            X0,
+            np.arange(40) % 3,
+            "multiclass: y has 3 classes. scikit-learn's LogisticRegression trains more than two jointly",
+        ),
         (
             BilevelSearchCV(LogisticRegression()),
             X0,
@@ -249,7 +257,8 @@ S, PER_FEATURE = BilevelSearchCV, Log(1, 9, per="feature")
         (S(SkLinearSVR()), "set loss='squared_epsilon_insensitive', or use foldwise.LinearSVR"),
         (S(SkLinearSVC(loss="hinge")), "it needs loss='squared_hinge', penalty='l2'"),
         (S(Ridge(positive=True)), "use positive=False"),
-        (S(LogisticRegression(l1_ratio=0.5)), "it needs the l2 penalty"),
+        (S(LogisticRegression(l1_ratio=0.5)), "LogisticRegression(l1_ratio=0.5) cannot be tuned: it needs the l2"),
+        (S(LinearSVC("hinge", penalty="l1"), ["C"], method="mpec", criterion="hinge"), "L1 part (a share of 1); set"),
         (S(LinearSVR(Absolute())), "is for Hinge and EpsilonInsensitive; got Absolute"),
         # methods, options, criteria
         (S(SVR, method="sgd"), "unknown method 'sgd'; use one of: auto, newton, lbfgsb, bfgs, rprop"),

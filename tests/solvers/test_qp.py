@@ -59,7 +59,7 @@ def test_the_active_set_method_agrees_with_a_library(case, backend):
     assert p.value(end.w) == pytest.approx(p.value(w), rel=1e-7)
     if p.q[0] > 0:
         np.testing.assert_allclose(end.w[:-1], w[:-1], atol=1e-4)
-    assert p.gap(w, alpha) <= 1e-6 * p.scale(w, p.X.times(w))
+    assert p.gap(w, alpha) <= 1e-6 * p.scale(w, p.X.times(w), alpha)
 
 
 @pytest.mark.parametrize("case", CASES)
@@ -68,7 +68,7 @@ def test_duality_gaps_close_to_rounding(case):
         p = random_pieces(np.random.default_rng(seed), **case)
         end = descend(p)
         assert end.optimal
-        assert p.gap(end.w, end.alpha) <= 1e-11 * p.scale(end.w, end.Z)
+        assert p.gap(end.w, end.alpha) <= 1e-11 * p.scale(end.w, end.Z, end.alpha)
         assert np.all((end.w >= p.lower) & (end.w <= p.upper))
         assert abs(end.alpha.sum()) <= 1e-10 * np.abs(end.alpha).sum()
 
@@ -79,7 +79,7 @@ def test_ties_between_many_rows(kind):
     for seed in range(30):
         p = random_pieces(np.random.default_rng(seed), kind, 60, 3, 1.0, 1.0, integer=True)
         end = descend(p)
-        solved += end.gap <= 1e-9 * p.scale(end.w, end.Z)
+        solved += end.gap <= 1e-9 * p.scale(end.w, end.Z, end.alpha)
     assert solved == 30
 
 

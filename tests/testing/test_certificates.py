@@ -96,6 +96,36 @@ def test_penalties_with_a_corner(penalty, options):
         check(model, X, target, sample_weight=weight)
 
 
+HARD = {
+    "tube": (LinearSVR("epsilon_insensitive", epsilon=0.3), "number"),
+    "tube without intercept": (LinearSVR("epsilon_insensitive", epsilon=0.3, fit_intercept=False), "number"),
+    "boxed tube": (LinearSVR("epsilon_insensitive", epsilon=0.3, box=0.9), "number"),
+    "tube with l1": (LinearSVR("epsilon_insensitive", epsilon=0.3, penalty="l1"), "number"),
+    "tube with elasticnet": (LinearSVR("epsilon_insensitive", epsilon=0.3, penalty="elasticnet"), "number"),
+    "hinge": (LinearSVC("hinge"), "class"),
+    "kernel tube": (KernelSVR(RBF(0.5), loss="epsilon_insensitive", epsilon=0.3), "number"),
+    "kernel hinge": (KernelSVC(RBF(0.5), loss="hinge"), "class"),
+    "semiparametric": (SemiparametricSVR([0], kernel=RBF(0.5), epsilon=0.1), "number"),
+}
+
+
+@pytest.mark.parametrize(("machine", "task"), HARD.values(), ids=HARD)
+def test_a_bound_that_no_coefficient_reaches_changes_nothing(machine, task):
+    """Where all rows can be fitted, C may be as large as it likes: coefficients are then far below it."""
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(12, 3))
+    y = X @ [1.0, -0.5, 0.2] + 0.05 * rng.uniform(-1, 1, 12)
+    target = y if task == "number" else X[:, 0] > 0
+    decisions = []
+    for C in (1e3, 1e6, 1e9, 1e12, 1e15):
+        with warnings.catch_warnings():
+            warnings.simplefilter("error")
+            machine.set_params(C=C, tol=1e-10).fit(X, target)
+        assert optimality(machine, X, target) <= PASSES
+        decisions.append((machine.predict if task == "number" else machine.decision_function)(X))
+        np.testing.assert_allclose(decisions[-1], decisions[0], rtol=0, atol=1e-9)
+
+
 @pytest.mark.parametrize("machine", [LinearSVC, KernelSVC])
 @pytest.mark.parametrize("loss", CLASSIFICATION)
 @pytest.mark.parametrize("class_weight", [None, "balanced", {0: 1.0, 2: 3.0}])

@@ -46,6 +46,8 @@ FOUND = {
     "an intercept without curvature where slopes nearly balance": (1002255,),
     "the best index where errors are equal through landmarks and without": (30000561,),
     "stiff kernel systems through landmarks": (20000482,),
+    "multipliers that are tiny beside C": (50003321,),
+    "a solver that says solved of what rounding undoes": (50001534,),
     "equalities of coefficients far smaller than the targets": (20001054,),
 }
 """Seeds that failed once, by what was the matter."""

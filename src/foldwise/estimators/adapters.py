@@ -153,8 +153,10 @@ def _logistic(machine: LogisticRegression) -> Tunable:
     ratio = getattr(machine, "l1_ratio", 0.0)
     penalty = getattr(machine, "penalty", "l2")
     if penalty not in ("l2", "deprecated") or ratio not in (None, 0, 0.0):
+        given = f"l1_ratio={ratio!r}" if penalty in ("l2", "deprecated") else f"penalty={penalty!r}"
         raise ValueError(
-            f"LogisticRegression(penalty={penalty!r}, l1_ratio={ratio!r}) cannot be tuned; it needs the l2 penalty"
+            f"LogisticRegression({given}) cannot be tuned: it needs the l2 penalty alone. Leave {given.split('=')[0]} "
+            "out, or use foldwise.LinearSVC(loss='hinge', penalty='l1' or 'elasticnet')"
         )
     joint = getattr(machine, "multi_class", "deprecated")
     if joint not in ("deprecated", "auto", "ovr"):
@@ -176,9 +178,8 @@ def _logistic(machine: LogisticRegression) -> Tunable:
         )
 
     two_classes = (
-        "Only binary classification is supported. The type of the target is multiclass: scikit-learn's "
-        "LogisticRegression trains more than two classes jointly, which is not a set of one-against-"
-        "the-rest problems; use foldwise.LinearSVC(loss='logistic') for more than two classes"
+        "scikit-learn's LogisticRegression trains more than two jointly, which is not a set of one-against-the-rest "
+        "problems; use foldwise.LinearSVC(loss='logistic') for more than two classes"
     )
     criterion = own_criterion(Logistic())
     return Tunable(

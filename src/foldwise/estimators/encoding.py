@@ -162,6 +162,12 @@ def encode_classes(y) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
             f"Unknown label type: y is continuous, with {values} different values; a classifier needs classes. Use a "
             "regressor (LinearSVR, KernelSVR), or make classes of it"
         )
+    if type_of_target(y) == "unknown":
+        kinds = ", ".join(sorted({type(value).__name__ for value in y}))
+        raise ValueError(
+            f"Unknown label type: y is an array of objects of type {kinds}; classes are text, integers or booleans in "
+            "an array of their own type. Convert it: y.astype(str), or np.array(y.tolist()) for numbers"
+        )
     check_classification_targets(y)
     classes, codes = np.unique(y, return_inverse=True)
     if len(classes) < 2:

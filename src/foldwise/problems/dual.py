@@ -27,6 +27,7 @@ from foldwise.problems.base import Array
 from foldwise.problems.gram import ActiveSystem, DenseGram, Gram, PinnedSystem, System
 from foldwise.problems.kernel import Decisions, KernelLinearization, KernelProblem, KernelSolution
 from foldwise.problems.parameters import Canonical
+from foldwise.problems.pieces import box_unit
 from foldwise.problems.written import Task, Written
 
 __all__ = [
@@ -174,9 +175,7 @@ class DualProblem(KernelProblem):
         c = self.strength(par)
         size = np.abs(alpha)
         at_bound = (size >= c * (1 - edge)) & (c > 0)
-        # Far below every bound, where C does not matter, coefficients are compared with the largest of them.
-        unit = np.minimum(c, size.max(axis=1, keepdims=True, initial=0.0))
-        free = (size > unit * edge) & ~at_bound & (c > 0)
+        free = (size > edge * box_unit(alpha, c)) & ~at_bound & (c > 0)
         return free, at_bound
 
     def tube(self, par: Canonical) -> Array | None:

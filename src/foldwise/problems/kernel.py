@@ -132,8 +132,12 @@ class KernelProblem(Problem):
         A millionth of ``||c||`` times the scale of the target keeps the comparison meaningful where all rows lie within
         the tube and ``alpha`` vanishes.
         """
-        par, alpha, c = solution.par, solution.alpha, self.strength(solution.par)
-        Z = workspace.at(par.log_kernel[0]).product(alpha) + solution.b[:, None]
+        Z = workspace.at(solution.par.log_kernel[0]).product(solution.alpha) + solution.b[:, None]
+        return self.violation(solution.par, solution.alpha, Z)
+
+    def violation(self, par: Canonical, alpha: Array, Z: Array) -> Array:
+        """The same, of coefficients whose decisions are ``Z``."""
+        c = self.strength(par)
         gap = alpha + c * self.loss_at(par).grad(Z, self.targets())
         scale = 1.0 if self.loss.task == "classification" else float(np.std(self.Y))
         size = np.linalg.norm(alpha, axis=1)

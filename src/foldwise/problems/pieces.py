@@ -26,12 +26,25 @@ from scipy.linalg.lapack import dgecon, dgetrf, dgetrs
 from foldwise.design import Design
 from foldwise.linalg import pseudo_inverse
 
-__all__ = ["AT_LOWER", "AT_UPPER", "AT_ZERO", "ActiveSet", "KinkSystem", "Pieces"]
+__all__ = ["AT_LOWER", "AT_UPPER", "AT_ZERO", "ActiveSet", "KinkSystem", "Pieces", "box_unit"]
 
 AT_LOWER, AT_UPPER, AT_ZERO = -1, 1, 2
 
 FAR = 1e3
 """Kinks are far from zero when they lie further away than this many of their standard deviations."""
+
+
+def box_unit(alpha: np.ndarray, c: np.ndarray) -> np.ndarray:
+    """What the distance of a multiplier from zero is relative to: its box, or the largest of all where that is less.
+
+    Far below every bound, where ``C`` does not matter, multipliers are compared with each other.
+
+    Parameters
+    ----------
+    alpha : ndarray, shape (..., n)
+    c : ndarray, broadcastable to it
+    """
+    return np.minimum(c, np.abs(alpha).max(axis=-1, keepdims=True, initial=0.0))
 
 
 @dataclass(frozen=True, eq=False)
@@ -105,9 +118,21 @@ class Pieces:
         smooth = 0.5 * float(self.q @ (w - self.centre) ** 2)
         return smooth + float(self.l1 @ np.abs(w)) + float(self.losses(Z).sum())
 
-    def scale(self, w: np.ndarray, Z: np.ndarray) -> float:
-        """What a duality gap is compared with: the size of the terms that make up the objective."""
-        return abs(self.value(w, Z)) + 1e-3 * float(self.c @ np.abs(self.kinks).max(axis=1)) + 1e-300
+    def scale(self, w: np.ndarray, Z: np.ndarray, alpha: np.ndarray) -> float:
+        """What a duality gap is compared with: the size of the terms that make up the objective and its dual.
+
+        Where these vanish, since no row needs a weight, it is the penalty of weights whose decisions are a thousandth
+        of the kinks.
+        """
+        rows = self.c > 0
+        size = np.abs(self.kinks).max(axis=1)
+        away = np.where((self.q > 0) | (self.l1 > 0), w - self.centre, 0.0)
+        moved = self.X.times(away)[rows]
+        seen = float(np.sqrt(np.mean(moved**2))) if np.any(rows) else 0.0
+        times = 1e-3 * float(size[rows].max(initial=0.0)) / seen if seen > 0 else 0.0
+        least = 0.5 * float(self.q @ away**2) * times**2 + float(self.l1 @ np.abs(away)) * times
+        dual = min(1e-3 * float(self.c @ size), 1e-3 * float(np.abs(alpha) @ size) + least)
+        return abs(self.value(w, Z)) + dual + 1e-300
 
     def levels(self, Z: np.ndarray) -> np.ndarray:
         """Number of kinks that each decision has passed."""
@@ -125,9 +150,9 @@ class Pieces:
         """Duality gap of ``w`` and ``alpha``: a sum of terms none of which is negative, zero at the solution.
 
         A column that has neither curvature nor bounds needs ``|x'alpha| <= l1``; what exceeds it is charged with the
-        size of ``w`` there.
+        size of ``w`` there. Decisions that are on a kink but for their rounding are on it, however large ``c`` is.
         """
-        Z = self.X.times(w) if Z is None else Z
+        Z = self._snapped(self.X.times(w) if Z is None else Z)
         first, last = self.kinks[:, 0], self.kinks[:, -1]
         # -phi*(-alpha): the smallest of phi + alpha z is on the first kink for alpha > 0 and on the last for alpha < 0.
         rows = (
@@ -144,6 +169,12 @@ class Pieces:
         slack = np.maximum(self.l1 * np.abs(w) - v * w, 0.0)
         columns = np.where(flat, excess + slack, own - there)
         return float(np.maximum(rows, 0.0)[self.c > 0].sum() + np.maximum(columns, 0.0).sum())
+
+    def _snapped(self, Z: np.ndarray) -> np.ndarray:
+        """Decisions, those on a kink but for rounding put there."""
+        for at in self.kinks.T:
+            Z = np.where(np.abs(Z - at) <= 1e-14 * (np.abs(Z) + np.abs(at)), at, Z)
+        return Z
 
     def smallest(self, v: np.ndarray) -> np.ndarray:
         """Minimiser of ``q/2 (w - o)^2 + p |w| - v w`` between the bounds, column by column."""

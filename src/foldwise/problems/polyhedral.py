@@ -27,7 +27,7 @@ import numpy as np
 from foldwise.losses import Loss
 from foldwise.problems.base import Array, Linearization, Slopes, Solution, State
 from foldwise.problems.parameters import Canonical
-from foldwise.problems.pieces import AT_LOWER, AT_UPPER, ActiveSet, KinkSystem, Pieces
+from foldwise.problems.pieces import AT_LOWER, AT_UPPER, ActiveSet, KinkSystem, Pieces, box_unit
 from foldwise.problems.weights import WeightProblem
 from foldwise.problems.written import Task, Written
 
@@ -285,7 +285,8 @@ class PolyhedralProblem(WeightProblem):
         held[shut] = np.where(gamma[shut] >= 0, AT_UPPER, AT_LOWER)
         rows = np.flatnonzero(active.on)
         low, high = p.range_of(rows, active.level[rows])
-        inside = (alpha[rows] - low > EDGE * p.c[rows]) & (high - alpha[rows] > EDGE * p.c[rows])
+        edge = EDGE * box_unit(alpha, p.c)[rows]
+        inside = (alpha[rows] - low > edge) & (high - alpha[rows] > edge)
         out = ActiveSet(active.on, active.level, held)
         loose = self.l1_ratio == 1.0 and bool(np.any(held[:-1] == 0))
         if not self.design.intercept or inside.any() or loose:
@@ -320,9 +321,9 @@ class PolyhedralProblem(WeightProblem):
                 p = p.moved(level)
                 w[-1] -= level
             unit = p.unit()
-            p, w = p.scaled(unit), w / unit
+            p, w, alpha = p.scaled(unit), w / unit, solution.alpha[m] / unit
             Z = p.X.times(w)
-            out[m] = p.gap(w, solution.alpha[m] / unit, Z) / p.scale(w, Z)
+            out[m] = p.gap(w, alpha, Z) / p.scale(w, Z, alpha)
         return out
 
     def linearize(self, solution: PolyhedralSolution, workspace: Any) -> KinkLinearization:
@@ -341,12 +342,8 @@ class PolyhedralProblem(WeightProblem):
             p, active = self.pieces(m, solution.par), solution.active[m]
             rows = np.flatnonzero(active.on)
             low, high = p.range_of(rows, active.level[rows])
-            count += int(
-                np.sum(
-                    np.minimum(solution.alpha[m][rows] - low, high - solution.alpha[m][rows])
-                    <= tol * p.c[rows]
-                )
-            )
+            alpha, edge = solution.alpha[m][rows], tol * box_unit(solution.alpha[m], p.c)[rows]
+            count += int(np.sum(np.minimum(alpha - low, high - alpha) <= edge))
             scale = 1.0 + np.abs(p.kinks)
             touching = np.any(np.abs(solution.decisions[m][:, None] - p.kinks) <= tol * scale, axis=1)
             count += int(np.sum(touching & ~active.on & (p.c > 0)))
@@ -387,7 +384,9 @@ class PolyhedralProblem(WeightProblem):
     def written(self, theta: Array) -> Written:
         """Every task in arrays, in columns whose weights are the user's; refused with an L1 part of the penalty."""
         if self.l1_ratio:
-            raise ValueError("an L1 part of the penalty cannot be written out")
+            raise ValueError(
+                f"got a penalty with an L1 part (a share of {self.l1_ratio:g}); set penalty='l2'"
+            )
         par, d = self.parameters(theta), self.design.n_features
         X = np.asarray(self.design.dense()[:, :d], float)
         tasks = []

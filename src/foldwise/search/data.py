@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from typing import Any
 
 import numpy as np
-from sklearn.model_selection import check_cv
+from sklearn.model_selection import StratifiedKFold, check_cv
 from sklearn.utils import indexable
 from sklearn.utils.validation import check_array, validate_data
 
@@ -34,7 +34,10 @@ def read_data(
     if tunable.task == "classification":
         classes, Y, codes = encode_classes(y)
         if len(classes) > 2 and tunable.two_classes:
-            raise ValueError(tunable.two_classes)
+            raise ValueError(
+                "Only binary classification is supported. The type of the target is multiclass: y has "
+                f"{len(classes)} classes. {tunable.two_classes}"
+            )
         search.classes_ = classes
         rows = Rows(Y, weight, group, group_labels, codes, classes.tolist())
     elif n > 1 and np.ptp(y) == 0:
@@ -63,10 +66,27 @@ def _features(search: Any, tunable: Tunable, X: Any, y: Array) -> tuple[Any, Arr
     return X, y
 
 
+def _check_number(cv: Any, rows: Rows) -> None:
+    """Refuse more stratified folds than any class has rows."""
+    if isinstance(cv, StratifiedKFold) and rows.label is not None:
+        most, folds = int(np.bincount(rows.label).max()), cv.get_n_splits()
+        if folds > most:
+            raise ValueError(
+                f"{folds} folds were asked for, and the largest class has {most} row{'s' * (most > 1)}; stratified "
+                f"folds need a class with as many rows as folds. Use {_fewer(most)}, or give more rows"
+            )
+
+
+def _fewer(most: int) -> str:
+    return f"cv={most} or fewer" if most > 1 else "a splitter that does not stratify, such as KFold"
+
+
 def _folds(cv: Any, tunable: Tunable, X: Any, y: Array, groups: Any, rows: Rows) -> Splits:
     """The folds, every one of which trains on rows of every class and group of samples."""
     if isinstance(cv, str) or hasattr(cv, "split") or not isinstance(cv, Iterable):
-        cv = check_cv(cv, y, classifier=tunable.task == "classification").split(X, y, groups)
+        cv = check_cv(cv, y, classifier=tunable.task == "classification")
+        _check_number(cv, rows)
+        cv = cv.split(X, y, groups)
     splits = read_splits(cv, rows.Y.shape[1])
     for t, (train, _) in enumerate(splits):
         if rows.label is not None:

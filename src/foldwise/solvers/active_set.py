@@ -11,6 +11,7 @@ from foldwise.deadline import look_at_clock
 from foldwise.problems.base import Array
 from foldwise.problems.dual import BOUND, EDGE, FREE, FreeSystem, decision_limits, interval_ends
 from foldwise.problems.gram import DenseGram, submatrix
+from foldwise.problems.pieces import box_unit
 
 __all__ = ["NEAR", "BoxedRows", "Finished", "finish", "reach", "snapped", "solve_from_kinds"]
 
@@ -91,7 +92,8 @@ class BoxedRows:
         self.alpha[rows] = side * new
         if not hit.any():
             # A row that ends on its bound to rounding is not free; each is put there once, lest it come and go.
-            hit = ((new <= EDGE * c) | (new >= (1 - EDGE) * c)) & ~self.settled[rows]
+            edge = EDGE * box_unit(self.alpha, self.c)[rows]
+            hit = ((new <= edge) | (new >= (1 - EDGE) * c)) & ~self.settled[rows]
             near = rows[hit]
             self.alpha[near] = side[hit] * np.where(new[hit] > 0.5 * c[hit], c[hit], 0.0)
             self.settled[near] = True
@@ -238,7 +240,7 @@ def solve_from_kinds(
         below, above = np.where(trains, low - f - b, 0.0), np.where(trains, f + b - up, 0.0)
         wrong = np.maximum(below, above)
         loose = ~free & (wrong > tol)
-        out = (a < EDGE * c[rows]) | (a > (1 - EDGE) * c[rows])
+        out = (a < EDGE * box_unit(alpha, c)[rows]) | (a > (1 - EDGE) * c[rows])
         changes = int(out.sum() + loose.sum())
         balanced = not intercept or _balanced(alpha)
         if not changes and balanced and wrong.max(initial=0.0) <= tol:

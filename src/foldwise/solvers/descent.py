@@ -15,7 +15,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from foldwise.deadline import look_at_clock
-from foldwise.problems.pieces import AT_LOWER, AT_UPPER, AT_ZERO, ActiveSet, KinkSystem, Pieces
+from foldwise.problems.pieces import AT_LOWER, AT_UPPER, AT_ZERO, ActiveSet, KinkSystem, Pieces, box_unit
 
 __all__ = ["Ended", "descend"]
 
@@ -205,7 +205,10 @@ class _State:
         """Let go of rows and columns whose multipliers say so: the worst one, or with it those nearly as bad."""
         p, K = self.p, self.K
         low, high = p.range_of(K, self.level[K])
-        rows = np.maximum(self.alpha_K - high, low - self.alpha_K) / np.where(p.c[K] > 0, p.c[K], 1.0)
+        alpha = np.where(self.takes_part, p.left - p.c * self.level, 0.0)
+        alpha[K] = self.alpha_K
+        unit = box_unit(alpha, p.c)[K]
+        rows = np.maximum(self.alpha_K - high, low - self.alpha_K) / np.where(unit > 0, unit, 1.0)
         slope = self.g - self.X_K.T @ self.alpha_K - p.l1 * self.sign
         right = np.where(self.w < p.upper, -(slope + np.where(self.w >= 0, p.l1, -p.l1)), -np.inf)
         left = np.where(self.w > p.lower, slope + np.where(self.w > 0, p.l1, -p.l1), -np.inf)

@@ -266,7 +266,7 @@ class ExactQP:
 
     def _solved(self, end: Ended, pieces: Pieces) -> bool:
         """Whether a solution is one: by its duality gap, or by its active set where the gap does not contradict it."""
-        share = end.gap / pieces.scale(end.w, end.Z)
+        share = end.gap / pieces.scale(end.w, end.Z, end.alpha)
         return share <= self.tol or (end.optimal and share <= BELIEVED)
 
     def _library(self, pieces: Pieces) -> Ended:

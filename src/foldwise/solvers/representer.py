@@ -15,6 +15,7 @@ from foldwise.problems.flat import middle
 from foldwise.problems.gram import ActiveSystem, Gram
 from foldwise.problems.kernel import Decisions, KernelProblem, KernelSolution
 from foldwise.problems.weights import Pins
+from foldwise.result import KKT_TOL
 from foldwise.solvers.line_search import step_length
 
 __all__ = ["RepresenterNewton"]
@@ -63,7 +64,9 @@ class RepresenterNewton:
                 at.alpha[m], at.b[m] = found.alpha, found.b
                 pins[m] = found.rows, found.slope
         end = Decisions(gram.product(at.alpha) + at.b[:, None], at.b)
-        return KernelSolution(theta, par, end, end.Z, ~unfinished, steps, at.alpha, at.b, pins)
+        # Steps add to decisions. What kernels that are huge make of rounded coefficients shows in these alone.
+        converged = ~unfinished & (problem.violation(par, at.alpha, end.Z) <= KKT_TOL)
+        return KernelSolution(theta, par, end, end.Z, converged, steps, at.alpha, at.b, pins)
 
     def _descend(self, gram: Gram, terms: _Terms, state: _Place, tasks: Array) -> tuple[int, Array]:
         """Solve some tasks in lockstep from their decisions; the number of steps, and tasks that are not finished."""

@@ -392,7 +392,7 @@ def _witness(balance: _Balance, low: np.ndarray, high: np.ndarray) -> float:
             break
         s = found
         best = min(best, balance.violation(s, exact))
-        scale = np.maximum(balance.parts(s), TINY)
+        scale = np.maximum(balance.parts(s), 1e-30 * balance.parts(full))  # numbers that can be divided by
         row_unit = max(float(np.max(np.abs(s[free]))), 1e-12)
     return best
 

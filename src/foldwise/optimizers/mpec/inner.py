@@ -9,7 +9,7 @@ import numpy as np
 from foldwise.design import DenseDesign
 from foldwise.optimizers.mpec.description import Choice, Description, Solution, Task
 from foldwise.problems.dual import decision_limits
-from foldwise.problems.pieces import ActiveSet, Pieces
+from foldwise.problems.pieces import ActiveSet, Pieces, box_unit
 from foldwise.solvers.qp import ExactQP
 
 __all__ = ["Evaluator", "gaussian", "pieces"]
@@ -109,7 +109,7 @@ def _to_the_middle(
     """Shift of an intercept that no row holds to the middle of its interval, as in the folds' problems; else None."""
     size = np.abs(alpha)
     at_bound = size >= c * (1.0 - EDGE)
-    free = (size > c * EDGE) & ~at_bound
+    free = (size > EDGE * box_unit(alpha, c)) & ~at_bound
     if free.any():
         return None
     tube = None if D.loss == "hinge" else choice.epsilon

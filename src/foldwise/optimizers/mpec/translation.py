@@ -17,9 +17,9 @@ __all__ = ["NEEDS", "Translation"]
 CRITERIA = {"Absolute": "absolute", "Hinge": "hinge", "Misclassification": "misclassification"}
 NEEDS = (
     "methods 'mpec' and 'slams' need LinearSVC(loss='hinge') with criterion 'hinge' or 'misclassification', or "
-    "LinearSVR(loss='epsilon_insensitive') with criterion 'absolute', and a space of C (or lam), epsilon, box, "
-    "box_lower, proximity and reference; 'mpec' also KernelSVC(loss='hinge', kernel=RBF(ard=True)) on few rows, with C "
-    "and gamma per feature. Other programs: method='newton', 'lbfgsb' or 'grid'"
+    "LinearSVR(loss='epsilon_insensitive') with criterion 'absolute', penalty 'l2', and a space of C (or lam), "
+    "epsilon, box, box_lower, proximity and reference; 'mpec' also KernelSVC(loss='hinge', kernel=RBF(ard=True)) on "
+    "few rows, with C and gamma per feature. Other programs: method='newton', 'lbfgsb' or 'grid'"
 )
 NUMBERS, ARRAYS = ("C", "lam", "epsilon", "proximity"), ("box", "box_lower", "reference", "gamma")
 """Hyper-parameters that are one number, and those with one entry per feature."""
