@@ -625,12 +625,35 @@ def test_nested_cross_validation(tmp_path):
     nested = json.loads(report.read_text())["nested"]
     assert len(nested["errors"]) == len(nested["chosen"]) == 3
     assert nested["error"] == pytest.approx(np.mean(nested["errors"]))
+    assert nested["standard_error"] == pytest.approx(np.std(nested["errors"], ddof=1) / np.sqrt(3))
+    assert all(0 < low <= high for low, high in zip(nested["inner_errors"], nested["expected_errors"]))
     assert "outer fold 3 of 3" in shown.stderr
     assert "nested mean squared error" in shown.stdout
     assert sorted(p.name for p in tmp_path.glob("c*")) == ["c", "c.fold1", "c.fold2", "c.fold3"]
     again = run("fit", path, "--target", "y", *options, "--resume")
     assert again.stderr.count("resumed: ") == 4
     assert json.loads(report.read_text())["nested"] == nested
+
+
+def test_an_interrupt_keeps_the_outer_folds_before_it(tmp_path, monkeypatch):
+    path, report = tmp_path / "t.csv", tmp_path / "r.json"
+    write_mixed(path, mixed())
+    begun = []
+
+    class Interrupting(foldwise.callbacks.ProgressBar):
+        def __call__(self, record):
+            if record.evaluation == 0:
+                begun.append(self.title)
+            if begun[-1] == "fold3":
+                raise KeyboardInterrupt
+
+    monkeypatch.setattr(foldwise.callbacks, "ProgressBar", Interrupting)
+    options = ["--model", "linear", "--cv", 3, "--nested", 4, "--json", report]
+    shown = run("fit", path, "--target", "y", *options)
+    assert begun == ["fold1", "fold2", "fold3", ""]
+    nested = json.loads(report.read_text())["nested"]
+    assert (nested["folds"], nested["finished"], len(nested["errors"])) == (4, 2, 2)
+    assert "2 of 4 folds" in shown.stdout
 
 
 def test_other_formats(tmp_path):

@@ -146,27 +146,54 @@ def checkpoint_path(path: Path | None, label: str) -> Path | None:
 
 
 def nest(rows: Rows, request: Request, count: int) -> dict[str, Any]:
-    """The error of the whole procedure: every outer fold is predicted by a search that has not seen it."""
+    """The error of the whole procedure: every outer fold is predicted by searches that have not seen it.
+
+    As ``BilevelSearchCV.nested``, with the choice of a family inside every fold. Ctrl-C keeps the folds before it.
+    """
     import numpy as np
 
-    errors, chosen = [], []
+    done: list[dict[str, Any]] = []
     splitter = folds(rows.task, count, request.search.seed + 1)
     for k, (train, test) in enumerate(nested_splits(rows, count, request.search.cv, splitter)):
         part = replace(rows, train=train, test=test)
-        fitted = select(part, request, f"fold{k + 1}")
-        if fitted.interrupted:
-            raise InterruptedNesting(k, count)
+        try:
+            fitted = select(part, request, f"fold{k + 1}")
+        except KeyboardInterrupt:
+            fitted = None
+        if fitted is None or fitted.interrupted:
+            if not done:
+                raise InterruptedNesting(k, count)
+            say(f"interrupted in outer fold {k + 1} of {count}; the {k} before it are used.")
+            break
         error = part.error_on(fitted.search, test)
-        errors.append(error)
-        chosen.append({"model": fitted.family, "params": fitted.params})
+        chosen = {"model": fitted.family, "params": fitted.params}
+        done.append({"error": error, "chosen": chosen, **_promised(fitted, rows.task)})
         say(f"outer fold {k + 1} of {count}: {rows.metric} {error:.5g}", request.quiet)
+    errors = [one["error"] for one in done]
+    deviation = float(np.std(errors, ddof=1)) if len(errors) > 1 else None
     return {
         "folds": count,
+        "finished": len(done),
         "error": float(np.mean(errors)),
-        "deviation": float(np.std(errors, ddof=1)),
+        "deviation": deviation,
+        "standard_error": None if deviation is None else deviation / np.sqrt(len(errors)),
         "errors": errors,
-        "chosen": chosen,
+        "inner_errors": [one["inner"] for one in done],
+        "expected_errors": [one["expected"] for one in done],
+        "chosen": [one["chosen"] for one in done],
     }
+
+
+def _promised(fitted: Fitted, task: str) -> dict[str, float | None]:
+    """The error that a search found in its own folds and the one it expects on new rows, in the metric of the table."""
+    from foldwise.criteria import criterion_name
+
+    result = fitted.search.result_
+    if task == "classification":
+        return {"inner": result.error_rate, "expected": result.expected_error}
+    if criterion_name(fitted.search.criterion_) != "squared":
+        return {"inner": None, "expected": None}
+    return {"inner": result.error, "expected": result.expected_error}
 
 
 class InterruptedNesting(KeyboardInterrupt):

@@ -64,7 +64,13 @@ def print_summary(summary: dict[str, Any], search: Any = None) -> None:
     if summary["test_error"] is not None:
         row(f"test {metric}", _number(summary["test_error"]), _number(other["test_error"]) if other else "")
     if nested := summary.get("nested"):
-        row(f"nested {metric}", f"{nested['error']:.5g} ± {nested['deviation']:.2g}")
+        spread, some = nested["standard_error"], f", {nested['finished']} of {nested['folds']} folds"
+        row(
+            f"nested {metric}",
+            f"{nested['error']:.5g}"
+            + ("" if spread is None else f" ± {spread:.2g}")
+            + ("" if nested["finished"] == nested["folds"] else some),
+        )
     row("time", f"{summary['seconds']:.2f} s", f"{other['seconds']:.2f} s" if other else "")
     console = _console()
     console.print(table)

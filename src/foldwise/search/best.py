@@ -101,7 +101,7 @@ class BestEstimatorMixin(MetaEstimatorMixin, BaseEstimator):
         best = self._best()
         if hasattr(best, "predict_proba"):
             return best.predict_proba(X)
-        return self.probabilities_.of(self._decisions(X))
+        return self.probabilities_.of(self._decisions(X, isinstance(self.probabilities_, PairProbabilities)))
 
     @available_if(_gives_probabilities)
     def predict_log_proba(self, X: Any) -> Any:
@@ -111,10 +111,10 @@ class BestEstimatorMixin(MetaEstimatorMixin, BaseEstimator):
             return best.predict_log_proba(X)
         return np.log(np.maximum(self.predict_proba(X), np.finfo(float).tiny))
 
-    def _decisions(self, X: Any) -> Any:
-        """Decisions of the best estimator as ``probabilities_`` takes them: by pairs of classes where it does."""
+    def _decisions(self, X: Any, by_pairs: bool) -> Any:
+        """Decisions of the best estimator; of a machine that is made of pairs of classes by pairs, if asked for."""
         best = self._best()
-        if not isinstance(self.probabilities_, PairProbabilities):
+        if not by_pairs:
             return best.decision_function(X)
         steps = isinstance(best, Pipeline)
         last = copy(best[-1] if steps else best)

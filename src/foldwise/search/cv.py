@@ -50,6 +50,7 @@ from foldwise.optimizers.base import Minimizer
 from foldwise.result import Record, Result
 from foldwise.search.best import BestEstimatorMixin
 from foldwise.search.data import read_data
+from foldwise.search.nested import Nested, run_nested
 from foldwise.search.plan import SearchOptions, SearchPlan, choose_method, make_plan
 from foldwise.search.prepare import Program, prepare
 from foldwise.search.refit import Refit
@@ -336,6 +337,51 @@ class BilevelSearchCV(CallbackSupportMixin, BestEstimatorMixin):
                 error.add_note(self._keep(f"failed with {type(error).__name__}"))
                 raise
         return self
+
+    def nested(
+        self,
+        X: Any,
+        y: Any,
+        *,
+        cv: Any = 5,
+        sample_weight: Any = None,
+        sample_groups: Any = None,
+        groups: Any = None,
+        n_jobs: int | None = None,
+        verbose: int | None = None,
+    ) -> Nested:
+        """Nested cross-validation: what this whole search is worth on rows that it has not seen.
+
+        A copy is fitted to the training rows of every outer fold, and the fold's rows are valued by its final model.
+        This search, fitted or not, stays as it is. Ctrl-C ends it with the outer folds that are finished, if there are
+        any. ``max_time`` is for every copy; a ``checkpoint`` gets ``.fold1``, ``.fold2``, ... added to its name.
+
+        Parameters
+        ----------
+        X, y, sample_weight, sample_groups, groups : as in :meth:`fit`
+        cv : int, splitter or iterable, default=5
+            The outer folds, as in scikit-learn: a number means stratified folds for classes. Those of the search itself
+            are the inner ones.
+        n_jobs : int, optional
+            Outer folds side by side, in threads. The answer does not depend on it.
+        verbose : int, optional
+            1 shows progress; that of the search by default.
+
+        Returns
+        -------
+        Nested
+
+        Examples
+        --------
+        >>> from sklearn.datasets import load_diabetes
+        >>> from foldwise import BilevelSearchCV, LinearSVR
+        >>> X, y = load_diabetes(return_X_y=True)
+        >>> nested = BilevelSearchCV(LinearSVR(), ["C"]).nested(X, y, cv=3)
+        >>> len(nested.errors), nested.predictions.shape, nested.status
+        (3, (442,), 'complete')
+        """
+        rows = {"sample_weight": sample_weight, "sample_groups": sample_groups, "groups": groups}
+        return run_nested(self, X, y, cv=cv, n_jobs=n_jobs, verbose=verbose, **rows)
 
     def _keep(self, ending: str) -> str:
         """Say, here and in the result, that there is no final estimator, and how to get one."""
