@@ -193,7 +193,8 @@ def _training_loss(model: Any, group: np.ndarray) -> _TrainingLoss:
 
 def _steepest(pieces: Sequence[tuple[np.ndarray, np.ndarray]], z: np.ndarray, side: int) -> np.ndarray:
     """The slope of ``max_i (k_i z + c_i)`` to the left or right: the least or largest of the pieces that reach it."""
-    slopes, lines = np.stack([k for k, _ in pieces]), np.stack([k * z + c for k, c in pieces])
+    slopes = np.stack([np.broadcast_to(k, z.shape) for k, _ in pieces])
+    lines = np.stack([k * z + c for k, c in pieces])
     reach = lines >= lines.max(axis=0)
     return np.max(np.where(reach, side * slopes, -np.inf), axis=0) * side
 
