@@ -18,7 +18,7 @@ import numpy as np
 from scipy.special import expit
 
 from foldwise.arguments import FLAG, Table, check_arguments
-from foldwise.losses import CRITERIA, Hinge, Logistic, Loss, ModifiedHuber, Squared
+from foldwise.losses import CRITERIA, Hinge, Logistic, Loss, ModifiedHuber, Pinball, Squared
 
 __all__ = [
     "NAMED_CRITERIA",
@@ -370,12 +370,13 @@ def own_criterion(loss: Loss, *, curved: bool = False) -> Loss | None:
     """The criterion for machines with this training loss, where the usual one serves them less; None where it does not.
 
     Decisions of a machine with the logistic loss are log odds: it is tuned by the same loss, so that its probabilities
-    stay true. ``curved`` says that the decisions are not linear in the features. docs/criteria.md has the evidence.
+    stay true; so is one that learns a quantile. ``curved`` says that the decisions are not linear in the features.
+    docs/criteria.md has the evidence.
 
     >>> own_criterion(Logistic()), own_criterion(Hinge()), own_criterion(Hinge(), curved=True)
     (Logistic(s=1.0), None, ModifiedHuber())
     """
-    if isinstance(loss, Logistic):
+    if isinstance(loss, (Logistic, Pinball)):
         return loss
     return ModifiedHuber() if curved and isinstance(loss, Hinge) else None
 

@@ -19,7 +19,6 @@ from sklearn.svm import LinearSVC as SkLinearSVC
 from sklearn.svm import LinearSVR as SkLinearSVR
 
 from foldwise import BilevelSearchCV, Lin, LinearSVC, LinearSVR, Log, Squared
-from foldwise.losses import Absolute
 from tests import makers
 from tests.makers import lines
 
@@ -250,7 +249,6 @@ S, PER_FEATURE = BilevelSearchCV, Log(1, 9, per="feature")
         (S(SkLinearSVC(loss="hinge")), "it needs loss='squared_hinge', penalty='l2'"),
         (S(Ridge(positive=True)), "use positive=False"),
         (S(LogisticRegression(l1_ratio=0.5)), "it needs the l2 penalty"),
-        (S(LinearSVR(Absolute())), "is for Hinge and EpsilonInsensitive; got Absolute"),
         # methods, options, criteria
         (S(SVR, method="sgd"), "unknown method 'sgd'; use one of: auto, newton, lbfgsb, bfgs, rprop"),
         (S(SVR, method_options={"points": 3}), "unknown option 'points' of method 'newton'; it has: tol, max_iter"),

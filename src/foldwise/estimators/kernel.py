@@ -207,8 +207,9 @@ class KernelSVR(RegressorMixin, _Kernel):
     Parameters
     ----------
     kernel : Kernel or {"rbf", "linear", "poly", "precomputed"}, default=RBF()
-    loss : {"squared_epsilon_insensitive", "squared", "huber", "epsilon_insensitive"} or Loss
-        "epsilon_insensitive" is solved exactly by LIBSVM, the others by Newton's method.
+    loss : {"squared_epsilon_insensitive", "squared", "huber", "epsilon_insensitive", "pinball"} or Loss
+        "epsilon_insensitive" is solved exactly by LIBSVM, "pinball" (the median; ``Pinball(0.9)`` learns another
+        quantile) by an active-set method, the others by Newton's method.
     C : float or array of shape (groups,), default=1.0
     epsilon : float or array of shape (groups,), default=0.1
     fit_intercept : bool, default=True

@@ -47,7 +47,8 @@ class _Linear(Machine):
             )
         if not exact and self.solver in EXACT_SOLVERS:
             raise ValueError(
-                f"solver {self.solver!r} is for 'hinge' and 'epsilon_insensitive'; got {self.loss!r}. Use solver='auto'"
+                f"solver {self.solver!r} is for losses with corners ('hinge', 'epsilon_insensitive', 'pinball'); got "
+                f"{self.loss!r}. Use solver='auto'"
             )
         bounded = any(value is not None for value in (self.box, self.box_lower, self.reference))
         if bounded and self.solver in SMOOTH_SOLVERS:
@@ -60,8 +61,8 @@ class _Linear(Machine):
         loss = self._loss()
         if self.penalty != "l2" and not loss.polyhedral:
             raise ValueError(
-                f"penalty={self.penalty!r} goes with loss 'hinge' or 'epsilon_insensitive'; got loss={self.loss!r}. "
-                "Use penalty='l2'"
+                f"penalty={self.penalty!r} goes with losses with corners ('hinge', 'epsilon_insensitive', 'pinball'); "
+                f"got loss={self.loss!r}. Use penalty='l2'"
             )
         if self.reference is None and np.ndim(self.proximity) == 0 and self.proximity != 0:
             raise ValueError(
@@ -120,12 +121,14 @@ class LinearSVR(RegressorMixin, _Linear):
                + \sum_j C_{g(j)} v_j \, \ell(x_j'w + b - y_j; \varepsilon_{g(j)})
 
     with a free intercept and, if asked for, a box ``box_lower <= w <= box``. ``C`` and ``epsilon`` mean what they mean
-    in scikit-learn's ``LinearSVR``. The loss "epsilon_insensitive" is solved exactly, as a quadratic program.
+    in scikit-learn's ``LinearSVR``. Losses with corners ("epsilon_insensitive", "pinball") are solved exactly, as a
+    quadratic program.
 
     Parameters
     ----------
     loss : str or Loss, default="squared_epsilon_insensitive"
-        "squared_epsilon_insensitive", "epsilon_insensitive", "squared" or "huber".
+        "squared_epsilon_insensitive", "epsilon_insensitive", "squared", "huber" or "pinball" (the median). An object
+        carries its own parameters: ``Pinball(0.9)`` learns what nine of ten targets lie below.
     C : float or array of shape (groups,), default=1.0
         Weight of the loss; an array gives one value per group of samples, in the order of the sorted labels.
     epsilon : float or array of shape (groups,), default=0.0
@@ -133,7 +136,7 @@ class LinearSVR(RegressorMixin, _Linear):
     lam : float or array of shape (features,), default=1.0
         Multiplies the penalty.
     penalty : {"l2", "l1", "elasticnet"}, default="l2"
-        With the exact losses ("hinge", "epsilon_insensitive") also ``sum lam_d |w_d|``, or
+        With the exact losses ("hinge", "epsilon_insensitive", "pinball") also ``sum lam_d |w_d|``, or
         ``sum lam_d (l1_ratio |w_d| + (1 - l1_ratio) / 2 w_d^2)``.
     l1_ratio : float, default=0.5
         For the elastic net.
@@ -209,7 +212,9 @@ class LinearSVR(RegressorMixin, _Linear):
         """The estimator as a search sees it."""
         names = tuple(self._model(None, 0).roles)
         default = tuple(name for name in ("C", "epsilon") if name in names)
-        return Tunable(self, self._task, self._model, names, default)
+        return Tunable(
+            self, self._task, self._model, names, default, own_criterion=own_criterion(self._loss())
+        )
 
     def _set_solution(self, coef: np.ndarray, intercept: np.ndarray) -> None:
         self.coef_, self.intercept_ = coef[0], float(intercept[0])
@@ -242,7 +247,7 @@ class LinearSVC(LinearClassifierMixin, ClassifierMixin, _Linear):
     lam : float or array of shape (features,), default=1.0
         Multiplies the penalty.
     penalty : {"l2", "l1", "elasticnet"}, default="l2"
-        With the exact losses ("hinge", "epsilon_insensitive") also ``sum lam_d |w_d|``, or
+        With the exact losses ("hinge", "epsilon_insensitive", "pinball") also ``sum lam_d |w_d|``, or
         ``sum lam_d (l1_ratio |w_d| + (1 - l1_ratio) / 2 w_d^2)``.
     l1_ratio : float, default=0.5
         For the elastic net.

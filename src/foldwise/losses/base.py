@@ -38,6 +38,8 @@ class Loss:
     convex: ClassVar[bool] = True
     piecewise_quadratic: ClassVar[bool] = False
     polyhedral: ClassVar[bool] = False
+    classical: ClassVar[bool] = False
+    """Whether it is the hinge or the tube, whose kernel machines LIBSVM trains."""
     differentiable: ClassVar[bool] = True
     tunable: ClassVar[tuple[str, ...]] = ()
     _arguments: ClassVar[Table] = {}

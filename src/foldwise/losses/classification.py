@@ -102,6 +102,7 @@ class Hinge(Loss):
     task = "classification"
     smooth = False
     polyhedral = True
+    classical = True
 
     def value(self, z: Array, y: Array) -> Array:
         return np.maximum(1.0 - y * z, 0.0)

@@ -60,9 +60,12 @@ def staircase(loss: Loss, y: Array) -> Staircase:
     rises = np.diff(k, axis=1)
     kinks = np.divide(-np.diff(c, axis=1), rises, out=np.zeros_like(rises), where=rises > 0)
     _check(type(loss).__name__, k, kinks, rises)
+    kinks = np.maximum.accumulate(kinks, axis=1)  # equal ones are so but for rounding
     moves = {}
     for name in loss.tunable:
-        shift = np.stack([np.broadcast_to(np.asarray(part, float), n) for part in _offsets(loss, name, y)], axis=1)
+        shift = np.stack(
+            [np.broadcast_to(np.asarray(part, float), n) for part in _offsets(loss, name, y)], axis=1
+        )
         shift = np.take_along_axis(shift, order, axis=1)
         moves[name] = -np.diff(shift, axis=1) / rises
     return Staircase(kinks, -k, moves)
@@ -83,13 +86,17 @@ def _offsets(loss: Loss, name: str, y: Array) -> list[Array]:
 def _check(name: str, k: Array, kinks: Array, rises: Array) -> None:
     """Refuse pieces that are no convex loss with a minimum, each of them part of it."""
     if k.shape[1] < 2 or np.any(rises <= 0):
-        raise ValueError(f"{name}.pieces(y) must give two or more pieces, with different slopes for every row")
-    if np.any(np.diff(kinks, axis=1) < 0):
+        raise ValueError(
+            f"{name}.pieces(y) must give two or more pieces, with different slopes for every row"
+        )
+    if np.any(np.diff(kinks, axis=1) < -1e-12 * (1.0 + np.abs(kinks[:, 1:]))):
         raise ValueError(
             f"{name}.pieces(y) has a piece that is nowhere the largest; leave it out, or give it a larger intercept"
         )
     if np.any(k[:, 0] > 0) or np.any(k[:, -1] < 0):
-        raise ValueError(f"{name} has no minimum: its pieces need one that does not rise and one that does not fall")
+        raise ValueError(
+            f"{name} has no minimum: its pieces need one that does not rise and one that does not fall"
+        )
 
 
 class Polyhedral(Loss):
@@ -176,7 +183,7 @@ class Rounded(Loss):
     def kinks(self, z: Array, y: Array) -> list[tuple[Array, Array, Array]]:
         out = []
         for u, jump in self.exact.corners(z, y):
-            bend, one = jump / (2.0 * self.band), np.ones(u.shape)
+            bend, one = np.broadcast_to(jump / (2.0 * self.band), u.shape), np.ones(u.shape)
             out += [(u + self.band, one, bend), (u - self.band, one, -bend)]
         return out
 

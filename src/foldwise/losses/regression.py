@@ -132,6 +132,7 @@ class EpsilonInsensitive(Loss):
     _arguments: ClassVar[Table] = {"epsilon": numbers(at_least=0, flat=False)}
     smooth = False
     polyhedral = True
+    classical = True
     tunable = ("epsilon",)
 
     def value(self, z: Array, y: Array) -> Array:

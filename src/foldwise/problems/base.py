@@ -28,7 +28,7 @@ from typing import Any, ClassVar, Protocol, TypeAlias
 
 import numpy as np
 
-from foldwise.losses import Loss
+from foldwise.losses import Loss, Staircase, staircase
 from foldwise.problems.folds import Folds
 from foldwise.problems.parameters import Canonical, ParameterMap
 
@@ -281,3 +281,12 @@ class Problem(ABC):
             return self.loss
         own = {name: par.values[name] for name in self.loss.tunable if name in par.values}
         return self.loss.replace(**{name: self.by_row(values, tasks) for name, values in own.items()})
+
+    def steps(self, m: int, par: Canonical) -> Staircase:
+        """The loss of every row of task ``m``, where it is polyhedral."""
+        own = {
+            name: np.broadcast_to(par.values[name][m][self.folds.cell], self.n_rows)
+            for name in self.loss.tunable
+            if name in par.values
+        }
+        return staircase(self.loss.replace(**own) if own else self.loss, self.Y[self.target[m]])

@@ -27,7 +27,7 @@ from scipy.linalg.lapack import dgecon, dgetrf, dgetrs
 from foldwise.design import Design
 from foldwise.linalg import pseudo_inverse
 
-__all__ = ["AT_LOWER", "AT_UPPER", "AT_ZERO", "ActiveSet", "KinkSystem", "Pieces"]
+__all__ = ["AT_LOWER", "AT_UPPER", "AT_ZERO", "ActiveSet", "KinkSystem", "Pieces", "Stairs"]
 
 AT_LOWER, AT_UPPER, AT_ZERO = -1, 1, 2
 
@@ -35,8 +35,48 @@ FAR = 1e3
 """Kinks are far from zero when they lie further away than this many of their standard deviations."""
 
 
+class Stairs:
+    """Dual variables of rows as staircases of their decisions.
+
+    Attributes
+    ----------
+    kinks, ends, c : as of :class:`Pieces`
+    """
+
+    kinks: np.ndarray
+    ends: np.ndarray
+    c: np.ndarray
+
+    def levels(self, Z: np.ndarray) -> np.ndarray:
+        """Number of kinks that each decision has passed."""
+        return np.sum(Z[:, None] > self.kinks, axis=1)
+
+    def steps_at(self, rows: np.ndarray, which: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """Steps left and right of the kink number ``which`` of these rows; equal kinks count together."""
+        at = self.kinks[rows, which][:, None]
+        near = 1e-14 * (1.0 + np.abs(at))
+        return np.sum(self.kinks[rows] < at - near, axis=1), np.sum(self.kinks[rows] <= at + near, axis=1)
+
+    def range_of(self, rows: np.ndarray, which: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """Smallest and largest ``alpha`` of rows on their kink number ``which``."""
+        left, right = self.steps_at(rows, which)
+        return self.ends[rows, right], self.ends[rows, left]
+
+    def on_step(self, level: np.ndarray) -> np.ndarray:
+        """``alpha`` of rows that have passed so many kinks."""
+        return self.ends[np.arange(len(self.c)), level]
+
+    def nearest_step(self, alpha: np.ndarray) -> np.ndarray:
+        """The step whose height each ``alpha`` is nearest to."""
+        return np.argmin(np.abs(self.ends - alpha[:, None]), axis=1)
+
+    def kink_of(self, alpha: np.ndarray) -> np.ndarray:
+        """The kink at which a row with this ``alpha`` sits; on a step, that at its right end."""
+        return np.sum(self.ends[:, 1:-1] >= alpha[:, None], axis=1)
+
+
 @dataclass(frozen=True, eq=False)
-class Pieces:
+class Pieces(Stairs):
     """The numbers of one training problem.
 
     Parameters
@@ -100,7 +140,10 @@ class Pieces:
         """``phi_j`` at decisions ``Z``, less its minimum."""
         out = np.zeros(len(self.c))
         # What lies above zero of the step at a kink counts on its left, what lies below zero on its right.
-        rise, fall = -np.diff(np.maximum(self.ends, 0.0), axis=1), -np.diff(np.minimum(self.ends, 0.0), axis=1)
+        rise, fall = (
+            -np.diff(np.maximum(self.ends, 0.0), axis=1),
+            -np.diff(np.minimum(self.ends, 0.0), axis=1),
+        )
         for k in range(self.kinks.shape[1]):
             distance = Z - self.kinks[:, k]
             out += rise[:, k] * np.maximum(-distance, 0.0) + fall[:, k] * np.maximum(distance, 0.0)
@@ -115,33 +158,6 @@ class Pieces:
     def scale(self, w: np.ndarray, Z: np.ndarray) -> float:
         """What a duality gap is compared with: the size of the terms that make up the objective."""
         return abs(self.value(w, Z)) + 1e-3 * float(self.c @ np.abs(self.kinks).max(axis=1)) + 1e-300
-
-    def levels(self, Z: np.ndarray) -> np.ndarray:
-        """Number of kinks that each decision has passed."""
-        return np.sum(Z[:, None] > self.kinks, axis=1)
-
-    def steps_at(self, rows: np.ndarray, which: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """Steps left and right of the kink number ``which`` of these rows; equal kinks count together."""
-        at = self.kinks[rows, which][:, None]
-        near = 1e-14 * (1.0 + np.abs(at))
-        return np.sum(self.kinks[rows] < at - near, axis=1), np.sum(self.kinks[rows] <= at + near, axis=1)
-
-    def range_of(self, rows: np.ndarray, which: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """Smallest and largest ``alpha`` of rows on their kink number ``which``."""
-        left, right = self.steps_at(rows, which)
-        return self.ends[rows, right], self.ends[rows, left]
-
-    def on_step(self, level: np.ndarray) -> np.ndarray:
-        """``alpha`` of rows that have passed so many kinks."""
-        return self.ends[np.arange(len(self.c)), level]
-
-    def nearest_step(self, alpha: np.ndarray) -> np.ndarray:
-        """The step whose height each ``alpha`` is nearest to."""
-        return np.argmin(np.abs(self.ends - alpha[:, None]), axis=1)
-
-    def kink_of(self, alpha: np.ndarray) -> np.ndarray:
-        """The kink at which a row with this ``alpha`` sits; on a step, that at its right end."""
-        return np.sum(self.ends[:, 1:-1] >= alpha[:, None], axis=1)
 
     def gap(self, w: np.ndarray, alpha: np.ndarray, Z: np.ndarray | None = None) -> float:
         """Duality gap of ``w`` and ``alpha``: a sum of terms none of which is negative, zero at the solution.

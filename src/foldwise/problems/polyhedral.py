@@ -24,7 +24,7 @@ from typing import Any, ClassVar, Protocol
 
 import numpy as np
 
-from foldwise.losses import Loss, Staircase, staircase
+from foldwise.losses import Loss
 from foldwise.problems.base import Array, Linearization, Slopes, Solution, State
 from foldwise.problems.parameters import Canonical
 from foldwise.problems.pieces import AT_LOWER, AT_UPPER, ActiveSet, KinkSystem, Pieces
@@ -209,16 +209,6 @@ class PolyhedralProblem(WeightProblem):
             np.pad(lower, pad, constant_values=-np.inf),
             np.pad(upper, pad, constant_values=np.inf),
         )
-
-    def steps(self, m: int, par: Canonical) -> Staircase:
-        """The loss of every row of task ``m``."""
-        y = self.Y[self.target[m]]
-        own = {
-            name: np.broadcast_to(par.values[name][m][self.folds.cell], y.shape)
-            for name in self.loss.tunable
-            if name in par.values
-        }
-        return staircase(self.loss.replace(**own) if own else self.loss, y)
 
     def _strength(self, m: int, par: Canonical) -> Array:
         """``c_j v_j`` times how often a row trains the task: zero off its training rows."""
@@ -460,9 +450,7 @@ class _TaskSystem:
         self.share = share
         # How the kinks move with parameters of the loss that are tuned: of a tube the first one down, the other one up.
         moves = problem.steps(m, self.par).moves
-        self.slopes = {
-            name: move[self.rows, kink] for name, move in moves.items() if self.par.tunes(name)
-        }
+        self.slopes = {name: move[self.rows, kink] for name, move in moves.items() if self.par.tunes(name)}
         self.X_K = share @ p.X.dense(self.rows)
         self.system = KinkSystem(self.X_K[:, self.free], p.q[self.free])
         bound = np.where(active.on, 0.0, self.alpha)

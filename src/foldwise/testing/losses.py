@@ -131,7 +131,7 @@ def _check_derivatives(loss: Loss, z: np.ndarray, y: np.ndarray, name: str) -> N
     close(hess, slope, 1e-8, f"{name}.hess", floor=1e-2)
     bend = (loss.hess(z + h, y) - loss.hess(z - h, y)) / (2 * h)
     third = loss.third(z, y)
-    if loss.piecewise_quadratic:
+    if loss.piecewise_quadratic or not third.any():
         require(
             not third.any() and not bend.any(), f"{name}: a piecewise quadratic loss has no third derivative"
         )
@@ -194,7 +194,9 @@ def _check_polyhedral(loss: Any, z: np.ndarray, y: np.ndarray, name: str) -> Non
         if own == "epsilon" and np.all(value == 0):
             continue  # at the end of its range
         ends = [staircase(loss.replace(**{own: value + sign * h}), y).kinks for sign in (1, -1)]
-        close(moves, (ends[0] - ends[1]) / (2 * h), 1e-8, f"{name}.pieces_{own}: how the kinks move", floor=1e-2)
+        close(
+            moves, (ends[0] - ends[1]) / (2 * h), 1e-8, f"{name}.pieces_{own}: how the kinks move", floor=1e-2
+        )
 
 
 def _check_jumps(loss: Loss, y: np.ndarray, name: str) -> None:

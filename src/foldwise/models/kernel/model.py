@@ -22,8 +22,10 @@ from foldwise.models.kernel.starts import kernel_dimension, kernel_starts
 from foldwise.prior import Prior, SpreadPenalty
 from foldwise.problems.dual import DualProblem
 from foldwise.problems.kernel import KernelProblem
+from foldwise.problems.staircase import StaircaseProblem
 from foldwise.solvers.libsvm import LibSvm
 from foldwise.solvers.representer import RepresenterNewton
+from foldwise.solvers.staircase import ActiveSteps
 from foldwise.space import Dimension, Space
 
 __all__ = ["KernelModel"]
@@ -36,7 +38,7 @@ class KernelModel(Model):
     Parameters
     ----------
     loss : Loss
-        Smooth losses are solved in representer form; Hinge and EpsilonInsensitive exactly, through their dual.
+        Smooth losses are solved in representer form; polyhedral ones exactly, through their dual.
     kernel : Kernel
     roles, values, fit_intercept, class_weight, class_weight_rule, balances, criterion_weight
         As in :class:`foldwise.models.base.Model`.
@@ -186,11 +188,15 @@ class KernelModel(Model):
         }
         if not self.loss.polyhedral:
             return KernelProblem(**common)
+        if not self.loss.classical:
+            return StaircaseProblem(**common)
         return DualProblem(**common, original=original_of(self, parts))
 
     def solver(self, problem: Any, tol: float, max_iter: int = 100) -> Any:
-        """Newton's method for smooth losses, LIBSVM for the hinge and the tube."""
-        return LibSvm() if self.loss.polyhedral else RepresenterNewton(tol=tol, max_iter=max_iter)
+        """Newton's method for smooth losses, LIBSVM for the hinge and the tube, an active-set method for the rest."""
+        if not self.loss.polyhedral:
+            return RepresenterNewton(tol=tol, max_iter=max_iter)
+        return LibSvm() if self.loss.classical else ActiveSteps()
 
     def landmarks(self, sheets: Sequence[Sheet], low_rank: bool | str) -> list[Array] | None:
         """Rows that see all others nearly, where few of them do."""
