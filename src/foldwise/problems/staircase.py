@@ -2,8 +2,8 @@ r"""Kernel machines with any polyhedral loss: pinball, a stranger's, exactly.
 
 As :mod:`foldwise.problems.dual`, with the coefficient of a row on a staircase instead of in the box of the hinge or the
 tube: ``alpha_j`` is ``c_j v_j`` times minus the slope of its loss. A row is *held* on a step, whose height times
-``c_j v_j`` is its coefficient, and its decision lies between the kinks at its two ends; or it is *free* on a kink, between two
-steps. While ``theta`` moves a little no row changes its step or kink.
+``c_j v_j`` is its coefficient, its decision between the kinks at the two ends of the step; or it is *free* on a kink,
+between two steps. While ``theta`` moves a little no row changes its step or kink.
 """
 
 from __future__ import annotations

@@ -3,8 +3,8 @@
 Every row is held on a step of its staircase or free on a kink. A round solves for the free rows and corrects all rows
 at once: free ones that left their range are held, held ones with a decision beyond the ends of their step are let go.
 From the places of a nearby solution that mostly ends after a few rounds. Without one, and where it does not end, the
-same problem with a ridge on the kernel matrix comes first, which is smaller and smaller; the last resort takes one bound
-after the other.
+same problem with a ridge on the kernel matrix comes first, which gets smaller and smaller; the last resort takes one
+bound after the other.
 """
 
 from __future__ import annotations
