@@ -147,7 +147,7 @@ def test_support_of_a_box():
         ),
         (
             LinearSVR(solver="piqp"),
-            "solver 'piqp' is for losses with corners ('hinge', 'epsilon_insensitive', 'pinball')",
+            "solver 'piqp' needs a linear machine with a loss with corners",
         ),
         (LinearSVR("epsilon_insensitive", proximity=1.0), "give reference as well"),
         (

@@ -19,6 +19,7 @@ from foldwise.models.base import Role, Rows
 from foldwise.models.kernel import KernelModel, assemble_kernel, dense_rows
 from foldwise.problems.gram import choose_landmarks
 from foldwise.problems.kernel import Decisions
+from foldwise.solvers.registry import SOLVER
 from foldwise.space import Space
 
 __all__ = ["KERNEL", "KernelByName", "KernelSVC", "KernelSVR", "as_kernel", "kernel_roles", "kernel_tunable"]
@@ -99,6 +100,7 @@ class _Kernel(KernelByName, Machine):
         "kernel": KERNEL,
         "memory_limit": number(above=0),
         "precision": one_of("double", "single"),
+        "solver": SOLVER,
     }
 
     def _tunable(self) -> Tunable:
@@ -129,6 +131,7 @@ class _Kernel(KernelByName, Machine):
             memory_limit=self.memory_limit,
             precision=self.precision,
             adjustable=("memory_limit", "precision"),
+            chosen_solver=self.solver,
         )
 
     @with_callbacks
@@ -220,6 +223,9 @@ class KernelSVR(RegressorMixin, _Kernel):
     precision : {"double", "single"}, default="double"
         How distances and kernel matrices are kept. "single" halves their memory; the kernel is then rounded to 7
         digits, and systems are still solved in double precision. For RBF with one width and ExpChi2.
+    solver : str or Solver, default="auto"
+        Of the training problems: one of your own, an object or the name given to
+        :func:`foldwise.solvers.registry.register`. A search trains its folds with it as well.
 
     Attributes
     ----------
@@ -249,6 +255,7 @@ class KernelSVR(RegressorMixin, _Kernel):
         max_iter=100,
         memory_limit=8e9,
         precision="double",
+        solver="auto",
     ):
         self.kernel = kernel
         self.loss = loss
@@ -259,6 +266,7 @@ class KernelSVR(RegressorMixin, _Kernel):
         self.max_iter = max_iter
         self.memory_limit = memory_limit
         self.precision = precision
+        self.solver = solver
 
     def predict(self, X):
         """Predicted targets, shape (n,)."""
@@ -283,6 +291,7 @@ class KernelSVC(ClassifierMixin, _Kernel):
     max_iter : int, default=100
     memory_limit : float, default=8e9
     precision : {"double", "single"}, default="double"
+    solver : str or Solver, default="auto"
         As in :class:`KernelSVR`.
 
     Attributes
@@ -312,6 +321,7 @@ class KernelSVC(ClassifierMixin, _Kernel):
         max_iter=100,
         memory_limit=8e9,
         precision="double",
+        solver="auto",
     ):
         self.kernel = kernel
         self.loss = loss
@@ -322,6 +332,7 @@ class KernelSVC(ClassifierMixin, _Kernel):
         self.max_iter = max_iter
         self.memory_limit = memory_limit
         self.precision = precision
+        self.solver = solver
 
     def _loss(self) -> Loss:
         loss = super()._loss()

@@ -15,7 +15,8 @@ from foldwise.design import column_spread
 from foldwise.estimators.machine import Machine, largest_one
 from foldwise.estimators.tunable import Tunable
 from foldwise.models.base import Role, Rows
-from foldwise.models.linear import EXACT_SOLVERS, SMOOTH_SOLVERS, LinearModel, assemble
+from foldwise.models.linear import LinearModel, assemble
+from foldwise.solvers.registry import SOLVER
 from foldwise.space import Space
 
 __all__ = ["LinearSVC", "LinearSVR"]
@@ -35,26 +36,8 @@ class _Linear(Machine):
         "box_lower": numbers(finite=False) | NONE,
         "proximity": number(at_least=0),
         "reference": numbers() | NONE,
-        "solver": one_of("auto", *SMOOTH_SOLVERS, *EXACT_SOLVERS),
+        "solver": SOLVER,
     }
-
-    def _check_solver(self) -> None:
-        exact = self._loss().polyhedral
-        if exact and self.solver in SMOOTH_SOLVERS:
-            raise ValueError(
-                f"solver {self.solver!r} needs a loss with a second derivative; got {self.loss!r}. Use "
-                "solver='auto', or the squared form of the loss"
-            )
-        if not exact and self.solver in EXACT_SOLVERS:
-            raise ValueError(
-                f"solver {self.solver!r} is for losses with corners ('hinge', 'epsilon_insensitive', 'pinball'); got "
-                f"{self.loss!r}. Use solver='auto'"
-            )
-        bounded = any(value is not None for value in (self.box, self.box_lower, self.reference))
-        if bounded and self.solver in SMOOTH_SOLVERS:
-            raise ValueError(
-                f"solver {self.solver!r} has no bounds and no reference weights; use solver='auto'"
-            )
 
     def _options(self) -> tuple[dict[str, Role], dict[str, Any], dict[str, Any]]:
         """Roles and values of the bounds and of the proximity term, and how the penalty is shaped."""
@@ -85,16 +68,16 @@ class _Linear(Machine):
     def _model(self, classes: Any = None, d: int = 0) -> LinearModel:
         own, strength, weights = self._strength(classes)
         more, limits, form = self._options()
+        form["chosen_solver"] = self.solver
         roles = {"C": own["C"], "lam": Role("log_lam", per=(None, "feature")), **more, **own}
         values = {"C": self.C, "lam": self.lam, **limits, **strength}
         return LinearModel(self._loss(), roles, values, self.fit_intercept, class_weight=weights, **form)
 
     def _solve(self, model: LinearModel, X: Any, rows: Rows, start: Any = None) -> None:
         """Train on all rows and set ``coef_``, ``intercept_``, ``n_iter_``."""
-        self._check_solver()
         problem = assemble(model, X, rows, [], Space(()))
         self._spread = column_spread(X)
-        solver = model.solver(problem, self.tol, self.max_iter, self.solver)
+        solver = model.solver(problem, self.tol, self.max_iter)
         point = problem.solved(solver, np.zeros(0))
         self._check_converged(point, "raise max_iter, or standardise the features")
         self._set_solution(*problem.design.to_user(point.W))
@@ -154,7 +137,8 @@ class LinearSVR(RegressorMixin, _Linear):
     max_iter : int, default=100
     solver : str, default="auto"
         "newton" or "fista" for smooth losses. "active_set" for exact ones, or "piqp" or "clarabel": the package of that
-        name first, finished to rounding by the active-set method.
+        name first, finished to rounding by the active-set method. Or a solver of your own, an object or the name given
+        to :func:`foldwise.solvers.registry.register`. A search trains its folds with it as well.
 
     Attributes
     ----------

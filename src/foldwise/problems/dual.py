@@ -142,6 +142,7 @@ class DualProblem(KernelProblem):
     """
 
     state_type: ClassVar[Any] = Kinds
+    form: ClassVar[str] = "box"
     gram: DenseGram
 
     def __init__(self, *args: Any, original: Original | None = None, **options: Any) -> None:

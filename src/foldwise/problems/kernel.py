@@ -72,6 +72,7 @@ class KernelProblem(Problem):
     """
 
     state_type: ClassVar[Any] = Decisions
+    form: ClassVar[str] = "representer"
 
     def __init__(
         self,

@@ -154,6 +154,7 @@ class PolyhedralProblem(WeightProblem):
     """
 
     state_type: ClassVar[Any] = ActiveSets
+    form: ClassVar[str] = "pieces"
 
     def __init__(
         self, *args: Any, l1_ratio: float = 0.0, reference: Array | None = None, **options: Any

@@ -183,6 +183,7 @@ class SemiparametricProblem(DualProblem):
     """
 
     state_type: ClassVar[Any] = Shares
+    form: ClassVar[str] = "columns"
 
     def __init__(
         self,

@@ -9,6 +9,7 @@ between two steps. While ``theta`` moves a little no row changes its step or kin
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import ClassVar
 
 import numpy as np
 
@@ -46,6 +47,8 @@ class RowStairs(Stairs):
 
 class StaircaseProblem(DualProblem):
     """Exact kernel machines with a polyhedral loss; parameters as in :class:`KernelProblem`."""
+
+    form: ClassVar[str] = "staircase"
 
     def check_loss(self, loss: Loss) -> None:
         if not loss.polyhedral:

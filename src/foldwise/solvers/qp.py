@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import importlib.util
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 import scipy.sparse as sp
@@ -207,6 +207,8 @@ class ExactQP:
         "auto" uses the active-set method, and a library, if one is installed, only where that does not end. A named
         library solves first wherever no earlier active set is known.
     """
+
+    needs: ClassVar[frozenset[str]] = frozenset({"pieces"})
 
     tol: float = 1e-9
     max_iter: int | None = None

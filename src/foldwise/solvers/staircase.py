@@ -10,6 +10,7 @@ bound after the other.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import ClassVar
 
 import numpy as np
 
@@ -38,6 +39,8 @@ class ActiveSteps:
     ridges : int
         How many ridges come before none: the first is the trace of the kernel matrix, each next a tenth of it.
     """
+
+    needs: ClassVar[frozenset[str]] = frozenset({"staircase"})
 
     tol: float = 1e-6
     max_rounds: int = 30
