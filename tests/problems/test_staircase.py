@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -225,6 +225,7 @@ def test_a_quantile_lies_between_zero_and_one(quantile):
 def test_models_choose_their_problem_by_the_loss():
     model = KernelSVR(loss=Pinball())._model(d=3)
     assert isinstance(model, KernelModel)
-    assert isinstance(replace(model, loss=Absolute()).solver(None, 1e-6), ActiveSteps)
+    bilevel, _ = small_kernel_bilevel(Absolute(), Squared(), RBF(0.5))
+    assert isinstance(model.solver(bilevel.problems[0], 1e-6), ActiveSteps)
     with pytest.raises(ValueError, match="polyhedral losses such as Pinball"):
         StaircaseProblem.check_loss(None, Squared())

@@ -34,7 +34,7 @@ from foldwise.losses.classification import (
     SmoothMisclassification,
     SquaredHinge,
 )
-from foldwise.losses.polyhedral import Pinball, Polyhedral, Staircase, staircase
+from foldwise.losses.polyhedral import Pinball, Polyhedral
 from foldwise.losses.regression import (
     Absolute,
     EpsilonInsensitive,
@@ -64,9 +64,7 @@ __all__ = [
     "Squared",
     "SquaredEpsilonInsensitive",
     "SquaredHinge",
-    "Staircase",
     "get_loss",
-    "staircase",
     "typical_curvature",
 ]
 

@@ -28,7 +28,8 @@ from typing import Any, ClassVar, Protocol, TypeAlias
 
 import numpy as np
 
-from foldwise.losses import Loss, Staircase, staircase
+from foldwise.losses import Loss
+from foldwise.losses.polyhedral import Staircase, staircase
 from foldwise.problems.folds import Folds
 from foldwise.problems.parameters import Canonical, ParameterMap
 

@@ -16,9 +16,9 @@ from foldwise.losses import (
     Squared,
     SquaredEpsilonInsensitive,
     SquaredHinge,
-    staircase,
 )
 from foldwise.losses.base import NONE
+from foldwise.losses.polyhedral import staircase
 from foldwise.testing.comparison import close, require
 
 __all__ = ["SMOOTH_LOSSES", "check_loss", "distances"]
