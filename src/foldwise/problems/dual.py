@@ -276,5 +276,5 @@ class DualLinearization(KernelLinearization):
 
     def pinned(self, system: Any) -> tuple[Array, Array]:
         """Rows of a system that pin unpenalised coefficients, and how their decisions move with the tube's width."""
-        pinned = isinstance(system, PinnedSystem)
-        return (system.rows, system.slope) if pinned else (np.zeros(0, int), np.zeros(0))
+        slope = np.zeros(0) if system.slope is None else system.slope
+        return system.rows[len(system.rows) - len(slope) :], slope

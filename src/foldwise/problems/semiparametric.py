@@ -269,10 +269,6 @@ class ColumnLinearization(DualLinearization):
             pins = _numbered(centre(*(part[trains] for part in parts)), trains)
         return BorderedSystem.build(self.gram.K, rows, Q, pins)
 
-    def pinned(self, system: Any) -> tuple[Array, Array]:
-        slope = np.zeros(0) if system.slope is None else system.slope
-        return system.rows[len(system.rows) - len(slope) :], slope
-
     def totals(self, m: int, v: Array) -> Array:
         """``Q' v``."""
         return np.asarray(self.columns(m).T @ v)
