@@ -84,6 +84,7 @@ KERNEL = {
     "max_iter": FROM_ONE,
     "memory_limit": [*POSITIVE, "8 GB"],
     "precision": [*NAME, "half", np.float32],
+    "solver": NAME,
 }
 TOL, STEPS = {"tol": NOT_NEGATIVE}, {"max_iter": FROM_ONE}
 BOUND = [*TEXT, np.nan, np.inf, [], ["a"], [np.inf]]
@@ -136,6 +137,7 @@ REFUSED = {
         "weights": [[1.0], [1.0, np.nan], [-1.0, 1.0], "1", ["a", "b"], [[1.0, 1.0]], [np.inf, 1.0]],
         "columns": ["ab", 3, [[0]], [[0], [9]], [[0], []], [[0], ["a"]], [[0], [1.5]], [[0], 1.5]],
     },
+    losses.Pinball: {"quantile": [*POSITIVE, 1.0, 2, [0.5]]},
     losses.SquaredEpsilonInsensitive: {"epsilon": [*NOT_NEGATIVE, [], ["a"]]},
     losses.SmoothedEpsilonInsensitive: {"epsilon": [*NOT_NEGATIVE, [], ["a"]], "band": POSITIVE},
     losses.EpsilonInsensitive: {"epsilon": [*NOT_NEGATIVE, [], ["a"]]},

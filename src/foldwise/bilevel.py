@@ -14,6 +14,7 @@ from foldwise.criteria import WINDOW, Criterion, OutOfFold, Part, as_criterion
 from foldwise.deadline import look_at_clock
 from foldwise.losses import Loss
 from foldwise.problems.base import Array, Linearization, Problem, Solution, Solver, State
+from foldwise.solvers.registry import check
 from foldwise.space import Space
 
 __all__ = ["Bilevel", "Evaluation", "Prior"]
@@ -74,6 +75,8 @@ class Bilevel:
     ) -> None:
         self.problems: list[Any] = list(problems)  # of any family
         self.space, self.solver = space, solver
+        for problem in self.problems:
+            check(solver, problem)
         self.criterion = as_criterion(criterion)
         self.prior = prior
         self.starts: list[State | None] = [None] * len(self.problems) if starts is None else list(starts)

@@ -18,7 +18,7 @@ import numpy as np
 from scipy.special import expit
 
 from foldwise.arguments import FLAG, Table, check_arguments, number
-from foldwise.losses import CRITERIA, Logistic, Loss, Squared
+from foldwise.losses import CRITERIA, Logistic, Loss, Pinball, Squared
 
 __all__ = [
     "NAMED_CRITERIA",
@@ -368,13 +368,13 @@ def own_criterion(loss: Loss, *, curved: bool = False) -> Loss | Criterion | Non
     """The criterion for machines with this training loss, where the usual one serves them less; None where it does not.
 
     Decisions of a machine with the logistic loss are log odds: it is tuned by the same loss, so that its probabilities
-    stay true. ``curved`` says that the decisions are not linear in the features: their unit changes with the width of
-    the kernel, and has to be fitted. docs/criteria.md has the evidence.
+    stay true; so is one that learns a quantile. ``curved`` says that the decisions are not linear in the features:
+    their unit changes with the width of the kernel, and has to be fitted. docs/criteria.md has the evidence.
 
     >>> own_criterion(Logistic()), own_criterion(Hinge()), own_criterion(Hinge(), curved=True)
     (Logistic(s=1.0), None, ProfiledLogistic(offset=False, smoothing=0.005))
     """
-    if isinstance(loss, Logistic):
+    if isinstance(loss, (Logistic, Pinball)):
         return loss
     return ProfiledLogistic() if curved and loss.task == "classification" else None
 

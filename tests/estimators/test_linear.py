@@ -27,7 +27,7 @@ from foldwise import (
     Squared,
     SquaredEpsilonInsensitive,
 )
-from foldwise.losses import Absolute, get_loss
+from foldwise.losses import get_loss
 from tests.makers import labels, lines
 from tests.referees import counts_rows
 
@@ -313,7 +313,6 @@ CLASSES = labels(Y0)
         (LinearSVR("cubic"), "unknown loss 'cubic'; use a Loss object or one of: squared_epsilon_insens"),
         (LinearSVR(solver="adam"), "solver must be 'auto', 'newton', 'fista', "),
         (LinearSVR("logistic"), "LinearSVR is for regression; 'logistic' is a loss of LinearSVC"),
-        (LinearSVR(Absolute()), "is for Hinge and EpsilonInsensitive; got Absolute"),
         (LinearSVR(epsilon=-0.1), "epsilon must be finite and not negative; got -0.1"),
         (LinearSVR(epsilon=np.nan), "epsilon must be finite and not negative; got nan"),
         (LinearSVR(C=0.0), "C must be positive and finite; got 0"),

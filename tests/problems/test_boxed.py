@@ -153,7 +153,7 @@ def test_a_search_deselects_what_only_adds_noise():
 
 def test_solvers_without_bounds_say_so():
     X, y = data()
-    with pytest.raises(ValueError, match="solver 'fista' has no bounds"):
+    with pytest.raises(ValueError, match="solver 'fista' needs a linear machine without bounds"):
         LinearSVR(box=1.0, solver="fista").fit(X, y)
 
 

@@ -16,6 +16,7 @@ from foldwise.losses import (
     CRITERIA,
     Hinge,
     Logistic,
+    Pinball,
     QuarticHinge,
     Squared,
     SquaredEpsilonInsensitive,
@@ -60,7 +61,8 @@ def program(loss, criterion, kernel, *args, **options):
 def criteria(loss):
     """The registered criteria that have a derivative and fit the labels of this loss."""
     fits = [kind for kind in CRITERIA.values() if kind.differentiable]
-    return [kind() for kind in fits if loss.task == "classification" or kind.task == "regression"]
+    fits = [kind for kind in fits if loss.task == "classification" or kind.task == "regression"]
+    return [Pinball(0.3) if kind is Pinball else kind() for kind in fits]
 
 
 COMBINATIONS = [(loss, criterion) for loss in SMOOTH_LOSSES for criterion in criteria(loss)]

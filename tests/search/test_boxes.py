@@ -131,7 +131,7 @@ def test_support_of_a_box():
     [
         (
             LinearSVR("huber", penalty="l1"),
-            "penalty='l1' goes with loss 'hinge' or 'epsilon_insensitive'; got loss",
+            "penalty='l1' goes with losses with corners ('hinge', 'epsilon_insensitive', 'pinball'); got loss",
         ),
         (
             LinearSVR("epsilon_insensitive", penalty="l0"),
@@ -145,7 +145,10 @@ def test_support_of_a_box():
             LinearSVR("epsilon_insensitive", solver="newton"),
             "solver 'newton' needs a loss with a second derivative",
         ),
-        (LinearSVR(solver="piqp"), "solver 'piqp' is for 'hinge' and 'epsilon_insensitive'"),
+        (
+            LinearSVR(solver="piqp"),
+            "solver 'piqp' needs a linear machine with a loss with corners",
+        ),
         (LinearSVR("epsilon_insensitive", proximity=1.0), "give reference as well"),
         (
             LinearSVR("epsilon_insensitive", box=[1.0, 2.0]),

@@ -19,7 +19,6 @@ from sklearn.svm import LinearSVC as SkLinearSVC
 from sklearn.svm import LinearSVR as SkLinearSVR
 
 from foldwise import BilevelSearchCV, Lin, LinearSVC, LinearSVR, Log, Squared
-from foldwise.losses import Absolute
 from tests import makers
 from tests.makers import lines
 
@@ -259,7 +258,6 @@ S, PER_FEATURE = BilevelSearchCV, Log(1, 9, per="feature")
         (S(Ridge(positive=True)), "use positive=False"),
         (S(LogisticRegression(l1_ratio=0.5)), "LogisticRegression(l1_ratio=0.5) cannot be tuned: it needs the l2"),
         (S(LinearSVC("hinge", penalty="l1"), ["C"], method="mpec", criterion="hinge"), "L1 part (a share of 1); set"),
-        (S(LinearSVR(Absolute())), "is for Hinge and EpsilonInsensitive; got Absolute"),
         # methods, options, criteria
         (S(SVR, method="sgd"), "unknown method 'sgd'; use one of: auto, newton, lbfgsb, bfgs, rprop"),
         (S(SVR, method_options={"points": 3}), "unknown option 'points' of method 'newton'; it has: tol, max_iter"),

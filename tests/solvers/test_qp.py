@@ -21,20 +21,23 @@ def random_pieces(rng, kind="tube", n=40, d=4, C=1.0, epsilon=0.3, box=np.inf, l
     f = X @ rng.normal(size=d)
     if kind == "tube":
         y = f + (rng.integers(-2, 3, n) if integer else rng.standard_t(4, n))
-        kinks, left = np.stack([y - epsilon, y + epsilon], axis=1), np.full(n, C)
+        kinks, steps = np.stack([y - epsilon, y + epsilon], axis=1), np.tile([1.0, 0.0, -1.0], (n, 1))
+    elif kind == "stairs":  # no step at zero, and of unequal heights
+        y = f + rng.standard_t(4, n)
+        kinks, steps = np.stack([y, y + epsilon], axis=1), np.tile([1.3, -0.4, -2.0], (n, 1))
     else:
         y = np.where(f + rng.normal(size=n) > 0, 1.0, -1.0)
-        kinks, left = y[:, None].copy(), np.where(y > 0, C, 0.0)
+        kinks, steps = y[:, None].copy(), np.stack([y > 0, -(y < 0).astype(float)], axis=1)
     X = np.column_stack([X, np.ones(n)])
     pad = np.r_[np.full(d, 1.0), 0.0]
     edge = np.r_[np.full(d, box), np.inf]
     centre = np.r_[rng.normal(size=d) * 0.3, 0.0]
-    return Pieces(DenseDesign(X), kinks, left, np.full(n, C), q * pad, centre, l1 * pad, -edge, edge)
+    return Pieces(DenseDesign(X), kinks, C * steps, np.full(n, C), q * pad, centre, l1 * pad, -edge, edge)
 
 
 CASES = [
     {"kind": kind, "C": C, "epsilon": epsilon, "box": box, "l1": l1, "q": q}
-    for kind in ("tube", "hinge")
+    for kind in ("tube", "hinge", "stairs")
     for C, epsilon in ((0.05, 0.5), (1.0, 0.0), (50.0, 0.3))
     for box, l1, q in (
         (np.inf, 0.0, 1.0),

@@ -16,7 +16,8 @@ def try_whole(search, X, y):
     """
     verdict = judge(SimpleNamespace(seed=0, search=search, X=X, y=y, fit_params={}), again=True)
     assert verdict.outcome == "checked", f"{verdict.kind}: {verdict.message}"
-    kinked = getattr(search.estimator, "loss", "hinge") in ("hinge", "epsilon_insensitive")
+    loss = getattr(search.estimator, "loss", "hinge")
+    kinked = loss in ("hinge", "epsilon_insensitive") or getattr(loss, "polyhedral", False)
     assert set(verdict.left) <= ({"gradient"} if kinked else set()), verdict.left
 
 

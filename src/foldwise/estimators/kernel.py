@@ -19,6 +19,7 @@ from foldwise.models.base import Role, Rows
 from foldwise.models.kernel import KernelModel, assemble_kernel, dense_rows
 from foldwise.problems.gram import choose_landmarks
 from foldwise.problems.kernel import Decisions
+from foldwise.solvers.registry import SOLVER
 from foldwise.space import Space
 
 __all__ = ["KERNEL", "KernelByName", "KernelSVC", "KernelSVR", "as_kernel", "kernel_roles", "kernel_tunable"]
@@ -99,6 +100,7 @@ class _Kernel(KernelByName, Machine):
         "kernel": KERNEL,
         "memory_limit": number(above=0),
         "precision": one_of("double", "single"),
+        "solver": SOLVER,
     }
 
     def _tunable(self) -> Tunable:
@@ -129,6 +131,7 @@ class _Kernel(KernelByName, Machine):
             memory_limit=self.memory_limit,
             precision=self.precision,
             adjustable=("memory_limit", "precision"),
+            chosen_solver=self.solver,
         )
 
     @with_callbacks
@@ -207,8 +210,9 @@ class KernelSVR(RegressorMixin, _Kernel):
     Parameters
     ----------
     kernel : Kernel or {"rbf", "linear", "poly", "precomputed"}, default=RBF()
-    loss : {"squared_epsilon_insensitive", "squared", "huber", "epsilon_insensitive"} or Loss
-        "epsilon_insensitive" is solved exactly by LIBSVM, the others by Newton's method.
+    loss : {"squared_epsilon_insensitive", "squared", "huber", "epsilon_insensitive", "pinball"} or Loss
+        "epsilon_insensitive" is solved exactly by LIBSVM, "pinball" (the median; ``Pinball(0.9)`` learns another
+        quantile) by an active-set method, the others by Newton's method.
     C : float or array of shape (groups,), default=1.0
     epsilon : float or array of shape (groups,), default=0.1
     fit_intercept : bool, default=True
@@ -219,6 +223,9 @@ class KernelSVR(RegressorMixin, _Kernel):
     precision : {"double", "single"}, default="double"
         How distances and kernel matrices are kept. "single" halves their memory; the kernel is then rounded to 7
         digits, and systems are still solved in double precision. For RBF with one width and ExpChi2.
+    solver : str or Solver, default="auto"
+        Of the training problems: one of your own, an object or the name given to
+        :func:`foldwise.solvers.registry.register`. A search trains its folds with it as well.
 
     Attributes
     ----------
@@ -248,6 +255,7 @@ class KernelSVR(RegressorMixin, _Kernel):
         max_iter=100,
         memory_limit=8e9,
         precision="double",
+        solver="auto",
     ):
         self.kernel = kernel
         self.loss = loss
@@ -258,6 +266,7 @@ class KernelSVR(RegressorMixin, _Kernel):
         self.max_iter = max_iter
         self.memory_limit = memory_limit
         self.precision = precision
+        self.solver = solver
 
     def predict(self, X):
         """Predicted targets, shape (n,)."""
@@ -282,6 +291,7 @@ class KernelSVC(ClassifierMixin, _Kernel):
     max_iter : int, default=100
     memory_limit : float, default=8e9
     precision : {"double", "single"}, default="double"
+    solver : str or Solver, default="auto"
         As in :class:`KernelSVR`.
 
     Attributes
@@ -311,6 +321,7 @@ class KernelSVC(ClassifierMixin, _Kernel):
         max_iter=100,
         memory_limit=8e9,
         precision="double",
+        solver="auto",
     ):
         self.kernel = kernel
         self.loss = loss
@@ -321,6 +332,7 @@ class KernelSVC(ClassifierMixin, _Kernel):
         self.max_iter = max_iter
         self.memory_limit = memory_limit
         self.precision = precision
+        self.solver = solver
 
     def _loss(self) -> Loss:
         loss = super()._loss()

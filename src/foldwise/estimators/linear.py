@@ -15,7 +15,8 @@ from foldwise.design import column_spread
 from foldwise.estimators.machine import Machine, largest_one
 from foldwise.estimators.tunable import Tunable
 from foldwise.models.base import Role, Rows
-from foldwise.models.linear import EXACT_SOLVERS, SMOOTH_SOLVERS, LinearModel, assemble
+from foldwise.models.linear import LinearModel, assemble
+from foldwise.solvers.registry import SOLVER
 from foldwise.space import Space
 
 __all__ = ["LinearSVC", "LinearSVR"]
@@ -35,33 +36,16 @@ class _Linear(Machine):
         "box_lower": numbers(finite=False) | NONE,
         "proximity": number(at_least=0),
         "reference": numbers() | NONE,
-        "solver": one_of("auto", *SMOOTH_SOLVERS, *EXACT_SOLVERS),
+        "solver": SOLVER,
     }
-
-    def _check_solver(self) -> None:
-        exact = self._loss().polyhedral
-        if exact and self.solver in SMOOTH_SOLVERS:
-            raise ValueError(
-                f"solver {self.solver!r} needs a loss with a second derivative; got {self.loss!r}. Use "
-                "solver='auto', or the squared form of the loss"
-            )
-        if not exact and self.solver in EXACT_SOLVERS:
-            raise ValueError(
-                f"solver {self.solver!r} is for 'hinge' and 'epsilon_insensitive'; got {self.loss!r}. Use solver='auto'"
-            )
-        bounded = any(value is not None for value in (self.box, self.box_lower, self.reference))
-        if bounded and self.solver in SMOOTH_SOLVERS:
-            raise ValueError(
-                f"solver {self.solver!r} has no bounds and no reference weights; use solver='auto'"
-            )
 
     def _options(self) -> tuple[dict[str, Role], dict[str, Any], dict[str, Any]]:
         """Roles and values of the bounds and of the proximity term, and how the penalty is shaped."""
         loss = self._loss()
         if self.penalty != "l2" and not loss.polyhedral:
             raise ValueError(
-                f"penalty={self.penalty!r} goes with loss 'hinge' or 'epsilon_insensitive'; got loss={self.loss!r}. "
-                "Use penalty='l2'"
+                f"penalty={self.penalty!r} goes with losses with corners ('hinge', 'epsilon_insensitive', 'pinball'); "
+                f"got loss={self.loss!r}. Use penalty='l2'"
             )
         if self.reference is None and np.ndim(self.proximity) == 0 and self.proximity != 0:
             raise ValueError(
@@ -84,16 +68,16 @@ class _Linear(Machine):
     def _model(self, classes: Any = None, d: int = 0) -> LinearModel:
         own, strength, weights = self._strength(classes)
         more, limits, form = self._options()
+        form["chosen_solver"] = self.solver
         roles = {"C": own["C"], "lam": Role("log_lam", per=(None, "feature")), **more, **own}
         values = {"C": self.C, "lam": self.lam, **limits, **strength}
         return LinearModel(self._loss(), roles, values, self.fit_intercept, class_weight=weights, **form)
 
     def _solve(self, model: LinearModel, X: Any, rows: Rows, start: Any = None) -> None:
         """Train on all rows and set ``coef_``, ``intercept_``, ``n_iter_``."""
-        self._check_solver()
         problem = assemble(model, X, rows, [], Space(()))
         self._spread = column_spread(X)
-        solver = model.solver(problem, self.tol, self.max_iter, self.solver)
+        solver = model.solver(problem, self.tol, self.max_iter)
         point = problem.solved(solver, np.zeros(0))
         self._check_converged(point, "raise max_iter, or standardise the features")
         self._set_solution(*problem.design.to_user(point.W))
@@ -120,12 +104,14 @@ class LinearSVR(RegressorMixin, _Linear):
                + \sum_j C_{g(j)} v_j \, \ell(x_j'w + b - y_j; \varepsilon_{g(j)})
 
     with a free intercept and, if asked for, a box ``box_lower <= w <= box``. ``C`` and ``epsilon`` mean what they mean
-    in scikit-learn's ``LinearSVR``. The loss "epsilon_insensitive" is solved exactly, as a quadratic program.
+    in scikit-learn's ``LinearSVR``. Losses with corners ("epsilon_insensitive", "pinball") are solved exactly, as a
+    quadratic program.
 
     Parameters
     ----------
     loss : str or Loss, default="squared_epsilon_insensitive"
-        "squared_epsilon_insensitive", "epsilon_insensitive", "squared" or "huber".
+        "squared_epsilon_insensitive", "epsilon_insensitive", "squared", "huber" or "pinball" (the median). An object
+        carries its own parameters: ``Pinball(0.9)`` learns what nine of ten targets lie below.
     C : float or array of shape (groups,), default=1.0
         Weight of the loss; an array gives one value per group of samples, in the order of the sorted labels.
     epsilon : float or array of shape (groups,), default=0.0
@@ -133,7 +119,7 @@ class LinearSVR(RegressorMixin, _Linear):
     lam : float or array of shape (features,), default=1.0
         Multiplies the penalty.
     penalty : {"l2", "l1", "elasticnet"}, default="l2"
-        With the exact losses ("hinge", "epsilon_insensitive") also ``sum lam_d |w_d|``, or
+        With the exact losses ("hinge", "epsilon_insensitive", "pinball") also ``sum lam_d |w_d|``, or
         ``sum lam_d (l1_ratio |w_d| + (1 - l1_ratio) / 2 w_d^2)``.
     l1_ratio : float, default=0.5
         For the elastic net.
@@ -151,7 +137,8 @@ class LinearSVR(RegressorMixin, _Linear):
     max_iter : int, default=100
     solver : str, default="auto"
         "newton" or "fista" for smooth losses. "active_set" for exact ones, or "piqp" or "clarabel": the package of that
-        name first, finished to rounding by the active-set method.
+        name first, finished to rounding by the active-set method. Or a solver of your own, an object or the name given
+        to :func:`foldwise.solvers.registry.register`. A search trains its folds with it as well.
 
     Attributes
     ----------
@@ -209,7 +196,9 @@ class LinearSVR(RegressorMixin, _Linear):
         """The estimator as a search sees it."""
         names = tuple(self._model(None, 0).roles)
         default = tuple(name for name in ("C", "epsilon") if name in names)
-        return Tunable(self, self._task, self._model, names, default)
+        return Tunable(
+            self, self._task, self._model, names, default, own_criterion=own_criterion(self._loss())
+        )
 
     def _set_solution(self, coef: np.ndarray, intercept: np.ndarray) -> None:
         self.coef_, self.intercept_ = coef[0], float(intercept[0])
@@ -242,7 +231,7 @@ class LinearSVC(LinearClassifierMixin, ClassifierMixin, _Linear):
     lam : float or array of shape (features,), default=1.0
         Multiplies the penalty.
     penalty : {"l2", "l1", "elasticnet"}, default="l2"
-        With the exact losses ("hinge", "epsilon_insensitive") also ``sum lam_d |w_d|``, or
+        With the exact losses ("hinge", "epsilon_insensitive", "pinball") also ``sum lam_d |w_d|``, or
         ``sum lam_d (l1_ratio |w_d| + (1 - l1_ratio) / 2 w_d^2)``.
     l1_ratio : float, default=0.5
         For the elastic net.

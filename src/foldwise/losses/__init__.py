@@ -12,7 +12,8 @@ Three kinds exist, told by attributes that solvers check before they run:
 ``piecewise_quadratic``
     ``loss'(z) = a z - b`` with ``(a, b)`` constant on a few pieces: Gram matrices can be kept and updated.
 ``polyhedral``
-    piecewise linear; ``pieces`` lists the slopes and intercepts for a dual or a linear program.
+    piecewise linear; ``pieces`` lists the slopes and intercepts for a dual or a linear program. A loss of this kind is
+    most easily written as a :class:`Polyhedral`, which needs nothing else.
 
 References
 ----------
@@ -33,6 +34,7 @@ from foldwise.losses.classification import (
     SmoothMisclassification,
     SquaredHinge,
 )
+from foldwise.losses.polyhedral import Pinball, Polyhedral
 from foldwise.losses.regression import (
     Absolute,
     EpsilonInsensitive,
@@ -54,6 +56,8 @@ __all__ = [
     "Misclassification",
     "ModifiedHuber",
     "ModifiedLogHinge",
+    "Pinball",
+    "Polyhedral",
     "QuarticHinge",
     "SmoothMisclassification",
     "SmoothedEpsilonInsensitive",
@@ -69,6 +73,7 @@ LOSSES: dict[str, type[Loss]] = {
     "epsilon_insensitive": EpsilonInsensitive,
     "squared": Squared,
     "huber": Huber,
+    "pinball": Pinball,
     "squared_hinge": SquaredHinge,
     "modified_huber": ModifiedHuber,
     "hinge": Hinge,
@@ -80,6 +85,7 @@ LOSSES: dict[str, type[Loss]] = {
 CRITERIA: dict[str, type[Loss]] = {
     "squared": Squared,
     "absolute": Absolute,
+    "pinball": Pinball,
     "hinge": Hinge,
     "squared_hinge": SquaredHinge,
     "modified_huber": ModifiedHuber,

@@ -38,6 +38,8 @@ class Loss:
     convex: ClassVar[bool] = True
     piecewise_quadratic: ClassVar[bool] = False
     polyhedral: ClassVar[bool] = False
+    classical: ClassVar[bool] = False
+    """Whether it is the hinge or the tube, whose kernel machines LIBSVM trains."""
     differentiable: ClassVar[bool] = True
     tunable: ClassVar[tuple[str, ...]] = ()
     _arguments: ClassVar[Table] = {}
@@ -78,8 +80,10 @@ class Loss:
         """
         return []
 
-    def corners(self, z: Array, y: Array) -> list[tuple[Array, float]]:
+    def corners(self, z: Array, y: Array) -> list[tuple[Array, Any]]:
         """Where the first derivative jumps: a list of ``(distance, jump)``; empty for differentiable losses.
+
+        A jump is one number, or one per row.
 
         Second-order methods spread each jump over a window to see the curvature that many rows make together.
         """
@@ -117,7 +121,7 @@ def typical_curvature(loss: Loss, spread: float) -> float:
     """Typical second derivative of a loss: 2 for squared ones, 1/4 for logistic, about 1 for other losses of classes.
 
     Of a regression loss it is the slope at one spread of the target, per spread: so what is derived from it follows the
-    target's units also where the loss grows like the distance and not like its square.
+    target's units also where the loss grows like the distance and not like its square. The steeper side counts.
 
     >>> from foldwise.losses import EpsilonInsensitive, Squared
     >>> typical_curvature(Squared(), 5.0), typical_curvature(EpsilonInsensitive(0.1), 5.0)
@@ -125,6 +129,7 @@ def typical_curvature(loss: Loss, spread: float) -> float:
     """
     if loss.task == "regression" and spread > 0:
         flat = loss.replace(epsilon=0.0) if "epsilon" in loss.tunable else loss
-        return max(float(flat.grad(np.array([spread]), np.zeros(1))[0]) / spread, np.finfo(float).tiny)
+        slope = np.abs(flat.grad(np.array([spread, -spread]), np.zeros(2))).max()
+        return max(float(slope) / spread, np.finfo(float).tiny)
     bend = float(loss.hess(np.zeros(1), np.ones(1))[0])
     return bend if bend > 0.1 else 1.0

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import numpy as np
 from scipy.special import expit
@@ -102,6 +102,7 @@ class Hinge(Loss):
     task = "classification"
     smooth = False
     polyhedral = True
+    classical = True
 
     def value(self, z: Array, y: Array) -> Array:
         return np.maximum(1.0 - y * z, 0.0)
@@ -112,7 +113,7 @@ class Hinge(Loss):
     def hess(self, z: Array, y: Array) -> Array:
         return np.zeros(np.broadcast(z, y).shape)
 
-    def corners(self, z: Array, y: Array) -> list[tuple[Array, float]]:
+    def corners(self, z: Array, y: Array) -> list[tuple[Array, Any]]:
         return [(1.0 - y * z, 1.0)]
 
     def smoothed(self, band: float) -> Loss:

@@ -132,6 +132,7 @@ class EpsilonInsensitive(Loss):
     _arguments: ClassVar[Table] = {"epsilon": numbers(at_least=0, flat=False)}
     smooth = False
     polyhedral = True
+    classical = True
     tunable = ("epsilon",)
 
     def value(self, z: Array, y: Array) -> Array:
@@ -144,7 +145,7 @@ class EpsilonInsensitive(Loss):
     def hess(self, z: Array, y: Array) -> Array:
         return np.zeros(np.broadcast(z, y).shape)
 
-    def corners(self, z: Array, y: Array) -> list[tuple[Array, float]]:
+    def corners(self, z: Array, y: Array) -> list[tuple[Array, Any]]:
         r = z - y
         return [(r - self.epsilon, 1.0), (r + self.epsilon, 1.0)]
 
@@ -156,6 +157,10 @@ class EpsilonInsensitive(Loss):
         y = np.asarray(y, float)
         zero = np.zeros_like(y)
         return [(zero, zero), (zero + 1.0, -y - self.epsilon), (zero - 1.0, y - self.epsilon)]
+
+    def pieces_epsilon(self, y: Array) -> list[float]:
+        """Derivatives of the pieces' intercepts in epsilon."""
+        return [0.0, -1.0, -1.0]
 
 
 @dataclass(frozen=True)
@@ -223,7 +228,7 @@ class Absolute(Loss):
     def hess(self, z: Array, y: Array) -> Array:
         return np.zeros(np.broadcast(z, y).shape)
 
-    def corners(self, z: Array, y: Array) -> list[tuple[Array, float]]:
+    def corners(self, z: Array, y: Array) -> list[tuple[Array, Any]]:
         return [(z - y, 2.0)]
 
     def pieces(self, y: Array) -> list[tuple[Array, Array]]:

@@ -17,6 +17,7 @@ import numpy as np
 from foldwise.bilevel import Bilevel
 from foldwise.losses import Loss
 from foldwise.prior import Prior
+from foldwise.solvers.registry import choose
 from foldwise.space import Dimension, Space
 from foldwise.splits import Splits
 
@@ -172,6 +173,8 @@ class Model(ABC):
         What "balanced" weights make equal among the classes: their total sample weight, or their number of rows.
     criterion_weight : "auto", "balanced", dict or None
         Weights of the classes in the criterion, as ``class_weight`` in the loss; "auto" takes those, where fixed.
+    chosen_solver : str or Solver
+        What solves the training problems: see :mod:`foldwise.solvers.registry`.
     rescales : bool
         Whether the final fit, which sees more rows than a fold, has its regularisation rescaled by default.
     resumes : bool
@@ -194,6 +197,7 @@ class Model(ABC):
     class_weight_rule: str
     balances: str
     criterion_weight: Any
+    chosen_solver: Any
     rescales: ClassVar[bool] = False
     warns_if_flat: ClassVar[bool] = False
     few: ClassVar[int] = 4
@@ -271,9 +275,12 @@ class Model(ABC):
         sheets, with which costly parts may be shared.
         """
 
-    @abstractmethod
-    def solver(self, problem: Any, tol: float, max_iter: int = 100) -> Any:
-        """What solves them."""
+    def solver(self, problem: Any, tol: float, max_iter: int | None = None) -> Any:
+        """What solves them: the solver that was chosen, or what is usual for such problems.
+
+        A chosen one that needs what these do not offer is refused.
+        """
+        return choose(self.chosen_solver, problem, tol, max_iter)
 
     def landmarks(self, sheets: Sequence[Sheet], low_rank: bool | str) -> list[Array] | None:
         """Rows through which kernels are seen during a search, for every sheet; None for no approximation."""

@@ -14,7 +14,6 @@ from foldwise.models.kernel.assemble import KernelParts
 from foldwise.models.kernel.model import KernelModel
 from foldwise.models.kernel.stages import StageRule
 from foldwise.problems.semiparametric import SemiparametricProblem
-from foldwise.solvers.bordered import ExactSemiparametric
 from foldwise.space import Dimension
 
 __all__ = ["SemiparametricModel"]
@@ -79,10 +78,6 @@ class SemiparametricModel(KernelModel):
         return SemiparametricProblem(
             parts.gram, parts.Y, parts.folds, self.loss, parts.parameters, own, parts.weight, parts.n_total
         )
-
-    def solver(self, problem: Any, tol: float, max_iter: int = 100) -> ExactSemiparametric:
-        """The dual with several equality constraints, to rounding."""
-        return ExactSemiparametric()
 
     def smoothed(self, band: float) -> KernelModel | None:
         """A kernel model with an intercept; it learns what a fit of the basis leaves (:meth:`without_basis`)."""

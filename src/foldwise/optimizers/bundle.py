@@ -127,7 +127,7 @@ class Bundle(Minimizer):
 def _pieces(criterion: Any, z: np.ndarray, y: np.ndarray) -> list[tuple[np.ndarray, np.ndarray]]:
     """Slopes and intercepts whose maximum is the criterion or, where it is smooth and convex, touches it from below."""
     if criterion.polyhedral:
-        return list(criterion.pieces(y))
+        return [(np.broadcast_to(k, y.shape), np.broadcast_to(c, y.shape)) for k, c in criterion.pieces(y)]
     width = max(float(np.sqrt(np.mean((z - y) ** 2))), 1e-12)
     places = TANGENTS if criterion.convex else (0.0,)
     out = []

@@ -29,14 +29,31 @@ from typing import Any, ClassVar, Protocol, TypeAlias
 import numpy as np
 
 from foldwise.losses import Loss
+from foldwise.losses.polyhedral import Staircase, staircase
 from foldwise.problems.folds import Folds
 from foldwise.problems.parameters import Canonical, ParameterMap
 
-__all__ = ["Array", "Linearization", "Problem", "Slopes", "Solution", "Solver", "State"]
+__all__ = ["OFFERS", "Array", "Linearization", "Problem", "Slopes", "Solution", "Solver", "State"]
 
 Array: TypeAlias = np.ndarray[Any, Any]
 Slopes: TypeAlias = Sequence[tuple[int, Any, Array]]
 """The criterion's slopes in validation decisions: task, rows, ``dF/dz`` on these rows."""
+
+
+OFFERS = {
+    "smooth": "a loss with a second derivative",
+    "polyhedral": "a loss with corners",
+    "piecewise_quadratic": "a piecewise quadratic loss",
+    "classical": "the hinge or the tube",
+    "pieces": "a linear machine with a loss with corners ('hinge', 'epsilon_insensitive', 'pinball')",
+    "weights": "a linear machine without bounds and reference weights",
+    "bounds": "a linear machine with bounds or reference weights",
+    "representer": "a kernel machine with a smooth loss",
+    "box": "a kernel machine with the hinge or the tube",
+    "staircase": "a kernel machine with another loss with corners",
+    "columns": "a semiparametric machine",
+}
+"""What a solver may need, in a word and in words: first of the loss, then the form of the problem."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -106,7 +123,12 @@ class Linearization(ABC):
 
 
 class Solver(Protocol):
-    """What solves training problems."""
+    """What solves training problems.
+
+    ``needs`` are words of :data:`OFFERS`; see :mod:`foldwise.solvers.registry`.
+    """
+
+    needs: ClassVar[frozenset[str]]
 
     def solve(self, problem: Any, theta: Array, state: Any, workspace: Any) -> Any:
         """A :class:`Solution` of every task at ``theta``, from ``state``, which is not changed."""
@@ -145,6 +167,8 @@ class Problem(ABC):
 
     state_type: ClassVar[Any]
     """The class of its states."""
+    form: ClassVar[str]
+    """What kind of problem it is to a solver: a word of :data:`OFFERS`."""
 
     def __init__(
         self,
@@ -232,6 +256,11 @@ class Problem(ABC):
 
     # What all share.
 
+    @property
+    def offers(self) -> frozenset[str]:
+        """What solvers may need and find here: words of :data:`OFFERS`."""
+        return frozenset({self.form, *(word for word in OFFERS if getattr(self.loss, word, False) is True)})
+
     @cached_property
     def trains(self) -> Array:
         """Which rows train a task: shape (tasks, n)."""
@@ -281,3 +310,12 @@ class Problem(ABC):
             return self.loss
         own = {name: par.values[name] for name in self.loss.tunable if name in par.values}
         return self.loss.replace(**{name: self.by_row(values, tasks) for name, values in own.items()})
+
+    def steps(self, m: int, par: Canonical) -> Staircase:
+        """The loss of every row of task ``m``, where it is polyhedral."""
+        own = {
+            name: np.broadcast_to(par.values[name][m][self.folds.cell], self.n_rows)
+            for name in self.loss.tunable
+            if name in par.values
+        }
+        return staircase(self.loss.replace(**own) if own else self.loss, self.Y[self.target[m]])

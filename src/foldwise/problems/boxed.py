@@ -15,7 +15,7 @@ Nothing is kept between solves.
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 from scipy.optimize import brentq
@@ -51,6 +51,8 @@ class BoxedProblem(LinearProblem):
     reference : ndarray, shape (features,), optional
         ``w0`` in the user's columns; zero by default.
     """
+
+    form: ClassVar[str] = "bounds"
 
     def __init__(self, *args: Any, reference: Array | None = None, **options: Any) -> None:
         super().__init__(*args, **options)

@@ -22,7 +22,7 @@ from typing import Any, ClassVar
 import numpy as np
 
 from foldwise.linalg import Bordered
-from foldwise.losses import EpsilonInsensitive, Hinge, Loss
+from foldwise.losses import Loss
 from foldwise.problems.base import Array
 from foldwise.problems.gram import ActiveSystem, DenseGram, Gram, PinnedSystem, System
 from foldwise.problems.kernel import Decisions, KernelLinearization, KernelProblem, KernelSolution
@@ -143,6 +143,7 @@ class DualProblem(KernelProblem):
     """
 
     state_type: ClassVar[Any] = Kinds
+    form: ClassVar[str] = "box"
     gram: DenseGram
 
     def __init__(self, *args: Any, original: Original | None = None, **options: Any) -> None:
@@ -150,7 +151,7 @@ class DualProblem(KernelProblem):
         self.original = original
 
     def check_loss(self, loss: Loss) -> None:
-        if not isinstance(loss, (Hinge, EpsilonInsensitive)):
+        if not loss.classical:
             raise ValueError(f"the dual form is for Hinge and EpsilonInsensitive; got {type(loss).__name__}")
 
     def written(self, theta: Array) -> Written:
@@ -260,18 +261,19 @@ class DualLinearization(KernelLinearization):
             [1.0 if bound[first] else -1.0, -1.0 if bound[last] else 1.0]
         )
 
-    def effects(self) -> tuple[dict[str, Array], Array | None]:
+    def effects(self) -> tuple[dict[str, Array], dict[str, Array]]:
         """Rows at their bound move with it; free rows of a tube, and those that pin an intercept, with its width."""
-        alpha, shift = self.solution.alpha, None
+        alpha, shifts = self.solution.alpha, {}
         direct = {"log_c": alpha * self.at_bound} if self.par.tunes("log_c") else {}
         if self.par.tunes("epsilon"):
             shift = -np.sign(alpha) * self.free
             for m, system in enumerate(self.systems):
                 rows, slope = self.pinned(system)
                 shift[m, rows] = slope
-        return direct, shift
+            shifts["epsilon"] = shift
+        return direct, shifts
 
     def pinned(self, system: Any) -> tuple[Array, Array]:
         """Rows of a system that pin unpenalised coefficients, and how their decisions move with the tube's width."""
-        pinned = isinstance(system, PinnedSystem)
-        return (system.rows, system.slope) if pinned else (np.zeros(0, int), np.zeros(0))
+        slope = np.zeros(0) if system.slope is None else system.slope
+        return system.rows[len(system.rows) - len(slope) :], slope

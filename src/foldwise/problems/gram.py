@@ -12,7 +12,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, Protocol, TypeAlias
+from typing import Any, ClassVar, Protocol, TypeAlias
 
 import numpy as np
 from scipy.linalg import solve_triangular
@@ -108,6 +108,8 @@ class ActiveSystem:
     inverse: Callable[[Array], Array]
     border: Bordered | None
     stiffness: float = 0.0
+    slope: ClassVar[None] = None
+    """No row pins anything."""
 
     @classmethod
     def build(cls, H: Array, rows: Array, D: Array, intercept: bool) -> ActiveSystem:

@@ -72,6 +72,7 @@ class KernelProblem(Problem):
     """
 
     state_type: ClassVar[Any] = Decisions
+    form: ClassVar[str] = "representer"
 
     def __init__(
         self,
@@ -172,7 +173,7 @@ class KernelLinearization(Linearization):
         self.problem, self.solution, self.par = problem, solution, solution.par
         self.gram = workspace.at(solution.par.log_kernel[0])
         self.systems = self.build_systems()
-        self.direct, self.shift = self.effects()
+        self.direct, self.shifts = self.effects()
 
     # What machines differ in.
 
@@ -190,12 +191,12 @@ class KernelLinearization(Linearization):
             out.append(self.gram.system(rows, bends[m][rows], problem.intercept))
         return out
 
-    def effects(self) -> tuple[dict[str, Array], Array | None]:
-        """How kinds that are tuned act at fixed decisions: by kind the change of ``alpha``, (tasks, n) each, and how
-        the decisions of rows held at a kink move with the tube, None where there are none.
+    def effects(self) -> tuple[dict[str, Array], dict[str, Array]]:
+        """How kinds that are tuned act at fixed decisions, by kind: the change of ``alpha``, and how the decisions of
+        rows held at a kink move; (tasks, n) each.
         """
         problem, par, Z = self.problem, self.par, self.solution.decisions
-        out, shift = {}, None
+        out, shifts = {}, {}
         if par.tunes("log_c"):
             out["log_c"] = self.solution.alpha
         for name in problem.loss.tunable:
@@ -203,10 +204,10 @@ class KernelLinearization(Linearization):
                 slope = problem.loss_at(par).grad_in(name, Z, problem.targets())
                 out[name] = -problem.strength(par) * slope
         if par.tunes("epsilon") and self.solution.pins:
-            shift = np.zeros_like(Z)
+            shifts["epsilon"] = np.zeros_like(Z)
             for m, (rows, moves) in self.solution.pins.items():
-                shift[m, rows] = moves
-        return out, shift
+                shifts["epsilon"][m, rows] = moves
+        return out, shifts
 
     def totals(self, m: int, v: Array) -> Any:
         """What the multipliers of a task see of coefficients (n,): their sum, for an intercept."""
@@ -266,8 +267,8 @@ class KernelLinearization(Linearization):
         for kind, direct in self.direct.items():
             lifted = np.stack([self.lift(m, kappa[m]) * direct[m] for m in range(problem.n_tasks)])
             out[kind] = np.einsum("mj,mqj->mq", a, self.reach[kind]) + problem.by_cell(lifted)
-        if self.shift is not None:
-            out["epsilon"] = out.get("epsilon", 0.0) - problem.by_cell(held * self.shift)
+        for kind, shift in self.shifts.items():
+            out[kind] = out.get(kind, 0.0) - problem.by_cell(held * shift)
         return out
 
     def sensitivities(self) -> Array:
@@ -287,17 +288,15 @@ class KernelLinearization(Linearization):
             if changes is not None:
                 r += changes[:, :, m].T @ par.slope("log_kernel", 0)
             goal = r[system.rows]
-            if self.shift is not None:
-                goal = goal - (self.shift[m, :, None] * self._tube(m))[system.rows]
+            for kind, shift in self.shifts.items():
+                goal = goal - (shift[m, :, None] * self._slope(kind, m))[system.rows]
             v, b = system.solve(goal, total)
             out.append(self.pack(m, r - self.gram.spread(system.rows, v) + self.lift(m, b), b, v))
         return np.stack(out)
 
-    def _tube(self, m: int) -> Array:
-        """How the tubes of a task's rows move: (n, p), or (1, p) with one cell."""
-        return self.par.slope(
-            "epsilon", m, slice(None) if self.problem.n_cells == 1 else self.problem.folds.cell
-        )
+    def _slope(self, kind: str, m: int) -> Array:
+        """How a parameter of the loss of a task's rows moves with theta: (n, p), or (1, p) with one cell."""
+        return self.par.slope(kind, m, slice(None) if self.problem.n_cells == 1 else self.problem.folds.cell)
 
     def moves(self, J: Array, m: int, rows: Any) -> Array:
         return np.asarray(J[m, : self.problem.n_rows][rows].T)

@@ -12,7 +12,7 @@ penalty scales of :class:`foldwise.penalties.Quadratic`. Weights ``W`` have one 
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 
@@ -30,6 +30,8 @@ DENSITY_ROWS = 2_000
 
 class LinearProblem(WeightProblem):
     """Training problems of a linear model with a smooth loss; parameters as in :class:`WeightProblem`."""
+
+    form: ClassVar[str] = "weights"
 
     def check_loss(self, loss: Loss) -> None:
         if not loss.smooth:

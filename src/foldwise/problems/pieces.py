@@ -3,9 +3,10 @@ r"""One training problem with a polyhedral loss, as a convex piecewise quadratic
 .. math::  E(w) = \tfrac12 \sum_d q_d (w_d - o_d)^2 + \sum_d p_d |w_d| + \sum_j \phi_j(x_j'w),
            \qquad \mathrm{lower} \le w \le \mathrm{upper}
 
-where ``phi_j`` is piecewise linear with slope ``-alpha_j``: left of its first kink ``alpha_j = left_j``, and every
-kink passed takes ``c_j`` from it. The hinge of a row with ``y = 1`` has one kink at 1 and ``left = c``; with ``y = -1``
-one at -1 and ``left = 0``. The tube has kinks at ``y - epsilon`` and ``y + epsilon`` and ``left = c``.
+where ``phi_j`` is piecewise linear with slope ``-alpha_j``: ``alpha_j`` is a staircase of ``x_j'w``, whose steps have
+the heights ``ends_j``, and every kink passed leads one step down. The hinge of a row with ``y = 1`` has one kink at 1
+and the steps ``c, 0``; with ``y = -1`` one at -1 and the steps ``0, -c``. The tube has kinks at ``y - epsilon`` and
+``y + epsilon`` and the steps ``c, 0, -c``; the loss of a quantile ``q`` one kink and the steps ``q c, (q - 1) c``.
 
 The optimality conditions, with the signs used everywhere in the package:
 
@@ -26,7 +27,7 @@ from scipy.linalg.lapack import dgecon, dgetrf, dgetrs
 from foldwise.design import Design
 from foldwise.linalg import pseudo_inverse
 
-__all__ = ["AT_LOWER", "AT_UPPER", "AT_ZERO", "ActiveSet", "KinkSystem", "Pieces", "box_unit"]
+__all__ = ["AT_LOWER", "AT_UPPER", "AT_ZERO", "ActiveSet", "KinkSystem", "Pieces", "Stairs", "box_unit"]
 
 AT_LOWER, AT_UPPER, AT_ZERO = -1, 1, 2
 
@@ -47,8 +48,48 @@ def box_unit(alpha: np.ndarray, c: np.ndarray) -> np.ndarray:
     return np.minimum(c, np.abs(alpha).max(axis=-1, keepdims=True, initial=0.0))
 
 
+class Stairs:
+    """Dual variables of rows as staircases of their decisions.
+
+    Attributes
+    ----------
+    kinks, ends, c : as of :class:`Pieces`
+    """
+
+    kinks: np.ndarray
+    ends: np.ndarray
+    c: np.ndarray
+
+    def levels(self, Z: np.ndarray) -> np.ndarray:
+        """Number of kinks that each decision has passed."""
+        return np.sum(Z[:, None] > self.kinks, axis=1)
+
+    def steps_at(self, rows: np.ndarray, which: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """Steps left and right of the kink number ``which`` of these rows; equal kinks count together."""
+        at = self.kinks[rows, which][:, None]
+        near = 1e-14 * (1.0 + np.abs(at))
+        return np.sum(self.kinks[rows] < at - near, axis=1), np.sum(self.kinks[rows] <= at + near, axis=1)
+
+    def range_of(self, rows: np.ndarray, which: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """Smallest and largest ``alpha`` of rows on their kink number ``which``."""
+        left, right = self.steps_at(rows, which)
+        return self.ends[rows, right], self.ends[rows, left]
+
+    def on_step(self, level: np.ndarray) -> np.ndarray:
+        """``alpha`` of rows that have passed so many kinks."""
+        return self.ends[np.arange(len(self.c)), level]
+
+    def nearest_step(self, alpha: np.ndarray) -> np.ndarray:
+        """The step whose height each ``alpha`` is nearest to."""
+        return np.argmin(np.abs(self.ends - alpha[:, None]), axis=1)
+
+    def kink_of(self, alpha: np.ndarray) -> np.ndarray:
+        """The kink at which a row with this ``alpha`` sits; on a step, that at its right end."""
+        return np.sum(self.ends[:, 1:-1] >= alpha[:, None], axis=1)
+
+
 @dataclass(frozen=True, eq=False)
-class Pieces:
+class Pieces(Stairs):
     """The numbers of one training problem.
 
     Parameters
@@ -57,14 +98,18 @@ class Pieces:
         Rows with ``c = 0`` take no part.
     kinks : ndarray, shape (n, k)
         Positions of the kinks of every row, increasing.
-    left, c : ndarray, shape (n,)
+    ends : ndarray, shape (n, k + 1)
+        ``alpha`` left of the first kink, between kinks, and right of the last one: from positive (or zero) down to
+        negative (or zero).
+    c : ndarray, shape (n,)
+        What a row weighs: the unit in which its ``alpha`` is compared.
     q, centre, l1, lower, upper : ndarray, shape (D,)
         ``o`` is ``centre`` and ``p`` is ``l1``.
     """
 
     X: Design
     kinks: np.ndarray
-    left: np.ndarray
+    ends: np.ndarray
     c: np.ndarray
     q: np.ndarray
     centre: np.ndarray
@@ -82,7 +127,7 @@ class Pieces:
         """The same problem with decisions, weights and multipliers in another unit; ``E`` is divided by its square."""
         parts = {
             name: getattr(self, name) / unit
-            for name in ("kinks", "left", "c", "centre", "l1", "lower", "upper")
+            for name in ("kinks", "ends", "c", "centre", "l1", "lower", "upper")
         }
         return replace(self, **parts)
 
@@ -105,12 +150,17 @@ class Pieces:
         return replace(self, kinks=self.kinks - level)
 
     def losses(self, Z: np.ndarray) -> np.ndarray:
-        """``phi_j`` at decisions ``Z``; zero where the loss is."""
-        first, last = self.kinks[:, 0], self.kinks[:, -1]
-        below = np.where(self.left > 0, np.maximum(first - Z, 0.0), 0.0)
-        falls = self.left < self.c * self.kinks.shape[1]  # right of the last kink alpha is negative
-        above = np.where(falls, np.maximum(Z - last, 0.0), 0.0)
-        return self.c * (below + above)
+        """``phi_j`` at decisions ``Z``, less its minimum."""
+        out = np.zeros(len(self.c))
+        # What lies above zero of the step at a kink counts on its left, what lies below zero on its right.
+        rise, fall = (
+            -np.diff(np.maximum(self.ends, 0.0), axis=1),
+            -np.diff(np.minimum(self.ends, 0.0), axis=1),
+        )
+        for k in range(self.kinks.shape[1]):
+            distance = Z - self.kinks[:, k]
+            out += rise[:, k] * np.maximum(-distance, 0.0) + fall[:, k] * np.maximum(distance, 0.0)
+        return out
 
     def value(self, w: np.ndarray, Z: np.ndarray | None = None) -> float:
         """``E(w)``; bounds are not looked at."""
@@ -134,18 +184,6 @@ class Pieces:
         dual = min(1e-3 * float(self.c @ size), 1e-3 * float(np.abs(alpha) @ size) + least)
         return abs(self.value(w, Z)) + dual + 1e-300
 
-    def levels(self, Z: np.ndarray) -> np.ndarray:
-        """Number of kinks that each decision has passed."""
-        return np.sum(Z[:, None] > self.kinks, axis=1)
-
-    def range_of(self, rows: np.ndarray, which: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """Smallest and largest ``alpha`` of rows on their kink number ``which``; equal kinks count together."""
-        at = self.kinks[rows, which][:, None]
-        near = 1e-14 * (1.0 + np.abs(at))
-        passed = np.sum(self.kinks[rows] < at - near, axis=1)
-        reached = np.sum(self.kinks[rows] <= at + near, axis=1)
-        return self.left[rows] - self.c[rows] * reached, self.left[rows] - self.c[rows] * passed
-
     def gap(self, w: np.ndarray, alpha: np.ndarray, Z: np.ndarray | None = None) -> float:
         """Duality gap of ``w`` and ``alpha``: a sum of terms none of which is negative, zero at the solution.
 
@@ -153,13 +191,9 @@ class Pieces:
         size of ``w`` there. Decisions that are on a kink but for their rounding are on it, however large ``c`` is.
         """
         Z = self._snapped(self.X.times(w) if Z is None else Z)
-        first, last = self.kinks[:, 0], self.kinks[:, -1]
-        # -phi*(-alpha): the smallest of phi + alpha z is on the first kink for alpha > 0 and on the last for alpha < 0.
-        rows = (
-            self.losses(Z)
-            + alpha * Z
-            - np.where(alpha > 0, alpha * first, np.where(alpha < 0, alpha * last, 0.0))
-        )
+        # -phi*(-alpha): the smallest of phi + alpha z is on the kink where alpha is.
+        at = self.kinks[np.arange(len(alpha)), self.kink_of(alpha)]
+        rows = self.losses(Z) + alpha * Z - alpha * at - self.losses(at)
         v = self.X.back(alpha)
         best = self.smallest(v)
         flat = (self.q == 0) & (np.isinf(self.lower) | np.isinf(self.upper))

@@ -1,4 +1,4 @@
-r"""Linear machines with the hinge or the epsilon-insensitive loss, exactly: the classical ones, with boxes.
+r"""Linear machines with polyhedral losses (hinge, tube, pinball, a stranger's), exactly, with boxes.
 
 Task ``m = (target k, split t)`` minimises over ``w`` with ``lower <= w <= upper``
 
@@ -82,7 +82,7 @@ class PolyhedralSolution(Solution):
     ----------
     alpha : ndarray, shape (tasks, n)
         Dual variables: minus the slope of each row's loss times its weight, zero off the training set. For the hinge
-        ``y_j alpha_j`` is in ``[0, c_j]``; for the tube ``alpha_j`` is positive below it and negative above.
+        ``y_j alpha_j`` is in ``[0, c_j]``; for losses of residuals ``alpha_j`` is positive below and negative above.
     gamma : ndarray, shape (tasks, columns)
         Multipliers of the bounds: positive at the upper one, negative at the lower one, zero between.
     gap : ndarray, shape (tasks,)
@@ -146,7 +146,7 @@ class PolyhedralProblem(WeightProblem):
     Parameters
     ----------
     design, Y, folds, loss, parameters, penalty, weight, validation_weight, n_total
-        As in :class:`foldwise.problems.weights.WeightProblem`; the loss is ``Hinge`` or ``EpsilonInsensitive``.
+        As in :class:`foldwise.problems.weights.WeightProblem`; the loss is polyhedral.
     l1_ratio : float
         Share of the L1 norm in the penalty: 0 quadratic, 1 L1, between them the elastic net.
     reference : ndarray, shape (features,), optional
@@ -154,6 +154,7 @@ class PolyhedralProblem(WeightProblem):
     """
 
     state_type: ClassVar[Any] = ActiveSets
+    form: ClassVar[str] = "pieces"
 
     def __init__(
         self, *args: Any, l1_ratio: float = 0.0, reference: Array | None = None, **options: Any
@@ -175,10 +176,10 @@ class PolyhedralProblem(WeightProblem):
         self.reference = w0 / self.root
 
     def check_loss(self, loss: Loss) -> None:
-        if type(loss).__name__ not in ("Hinge", "EpsilonInsensitive"):
+        if not loss.polyhedral:
             raise ValueError(
-                f"the exact linear machine is for Hinge and EpsilonInsensitive; got {type(loss).__name__}. "
-                "Smooth losses go with LinearProblem"
+                f"the exact linear machine is for polyhedral losses such as Hinge, EpsilonInsensitive and Pinball; got "
+                f"{type(loss).__name__}. Smooth losses go with LinearProblem"
             )
 
     def workspace(self) -> None:
@@ -192,12 +193,7 @@ class PolyhedralProblem(WeightProblem):
 
     def pieces(self, m: int, par: Canonical) -> Pieces:
         """Task ``m`` as a piecewise quadratic function."""
-        y, c = self.Y[self.target[m]], self._strength(m, par)
-        if self.loss.task == "classification":
-            kinks, left = y[:, None].copy(), np.where(y > 0, c, 0.0)
-        else:
-            tube = np.broadcast_to(par.epsilon[m][self.folds.cell], y.shape)
-            kinks, left = np.stack([y - tube, y + tube], axis=1), c
+        steps, c = self.steps(m, par), self._strength(m, par)
         ridge, near, l1 = self._penalties(m, par)
         q = ridge + near
         centre = np.divide(near * self.pulled_to(m, par), q, out=np.zeros_like(q), where=q > 0)
@@ -205,8 +201,8 @@ class PolyhedralProblem(WeightProblem):
         pad = (0, self.n_columns - self.design.n_features)
         return Pieces(
             self.design,
-            kinks,
-            left,
+            steps.kinks,
+            steps.heights * c[:, None],
             c,
             np.pad(q, pad),
             np.pad(centre, pad),
@@ -292,8 +288,8 @@ class PolyhedralProblem(WeightProblem):
         if not self.design.intercept or inside.any() or loose:
             return out, None, w, Z
         # Every multiplier is at an end of its range: the interval of the intercept, and the rows at its ends.
-        level = np.rint(np.divide(p.left - alpha, p.c, out=np.zeros_like(alpha), where=p.c > 0)).astype(int)
-        ends = np.where(p.c > 0, p.left - p.c * level, 0.0)
+        level = p.nearest_step(alpha)
+        ends = np.where(p.c > 0, p.on_step(level), 0.0)
         if p.q[-1] == 0 and abs(ends.sum()) > 1e-12 * np.abs(ends).sum():
             return out, None, w, Z  # a multiplier near its end that balances the others holds the intercept
         if np.all(p.q[:-1] > 0):  # then the weights are known to rounding from the multipliers without theirs
@@ -419,7 +415,7 @@ class KinkLinearization(Linearization):
     def pullback(self, u: Array) -> dict[str, Array]:
         by_task = [system.pullback(row) for system, row in zip(self.systems, u, strict=True)]
         stacked = {kind: np.stack([part[kind] for part in by_task]) for kind in by_task[0]}
-        per_cell = ("log_c", "epsilon")
+        per_cell = ("log_c", *self.problem.loss.tunable)
         return {k: v if k in per_cell else self.problem.by_target(v) for k, v in stacked.items()}
 
     def sensitivities(self) -> Array:
@@ -446,18 +442,15 @@ class _TaskSystem:
         if pins is None:
             self.rows = np.flatnonzero(active.on)
             kink, share = active.level[self.rows], np.eye(len(self.rows))
-            double = np.zeros(len(self.rows), dtype=bool)
-            if p.kinks.shape[1] > 1:
-                double = np.abs(p.kinks[self.rows, 1] - p.kinks[self.rows, 0]) <= 1e-14 * (
-                    1.0 + np.abs(p.kinks[self.rows, 0])
-                )
-            kink = np.where(double, np.where(self.alpha[self.rows] > 0, 0, 1), kink)
+            left, right = p.steps_at(self.rows, kink)
+            kink = np.where(right > left + 1, p.kink_of(self.alpha)[self.rows], kink)
         else:
             self.rows = np.array([row for row, _ in pins])
             kink, share = np.array([k for _, k in pins]), np.full((1, 2), 0.5)
         self.share = share
-        # How the kinks move with the tube: the first one down, the second one up.
-        self.slope = np.where(kink == 0, -1.0, 1.0) if p.kinks.shape[1] > 1 else np.zeros(len(kink))
+        # How the kinks move with parameters of the loss that are tuned: of a tube the first one down, the other one up.
+        moves = problem.steps(m, self.par).moves
+        self.slopes = {name: move[self.rows, kink] for name, move in moves.items() if self.par.tunes(name)}
         self.X_K = share @ p.X.dense(self.rows)
         self.system = KinkSystem(self.X_K[:, self.free], p.q[self.free])
         bound = np.where(active.on, 0.0, self.alpha)
@@ -487,10 +480,10 @@ class _TaskSystem:
         step, out = self.step(u), {}
         if par.tunes("log_c"):
             out["log_c"] = problem.by_cell(self.bound * self.p.X.times(step))
-        if par.tunes("epsilon"):
+        for name, slope in self.slopes.items():
             rows = np.zeros(len(self.alpha))
-            np.add.at(rows, self.rows, self.slope)
-            out["epsilon"] = problem.by_cell(rows * u[D:])
+            np.add.at(rows, self.rows, slope)
+            out[name] = problem.by_cell(rows * u[D:])
         out |= {kind: -step[:d] * pull for kind, (pull, _) in self._pulls().items()}
         if par.tunes("reference"):
             out["reference"] = step[:d] * self._reference_push()
@@ -529,14 +522,14 @@ class _TaskSystem:
         if par.tunes("log_c"):
             for q, slope in enumerate(par.slope("log_c", self.m)):
                 a += np.outer(p.X.back(self.bound * (cell == q)), slope)
-        if par.tunes("epsilon"):
-            shift += self.slope[:, None] * par.slope("epsilon", self.m, cell[self.rows])
+        for name, moves in self.slopes.items():
+            shift += moves[:, None] * par.slope(name, self.m, cell[self.rows])
         for kind, (pull, _) in self._pulls().items():
             a[:d] -= pull[:, None] * par.slope(kind, k)
         if par.tunes("reference"):
             a[:d] += self._reference_push()[:, None] * par.slope("reference", k)
-        for kind, moves in self._sides().items():
-            out[:d] += moves[:, None] * par.slope(kind, k)
+        for kind, side in self._sides().items():
+            out[:d] += side[:, None] * par.slope(kind, k)
         b = self.share @ shift - self.X_K @ out
         out[self.free] = self.system.solve(a[self.free], b)[0]
         return out

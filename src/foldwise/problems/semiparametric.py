@@ -183,6 +183,7 @@ class SemiparametricProblem(DualProblem):
     """
 
     state_type: ClassVar[Any] = Shares
+    form: ClassVar[str] = "columns"
 
     def __init__(
         self,
@@ -267,10 +268,6 @@ class ColumnLinearization(DualLinearization):
             parts = (Q, f, low[m], up[m], self.free[m], self.at_bound[m])
             pins = _numbered(centre(*(part[trains] for part in parts)), trains)
         return BorderedSystem.build(self.gram.K, rows, Q, pins)
-
-    def pinned(self, system: Any) -> tuple[Array, Array]:
-        slope = np.zeros(0) if system.slope is None else system.slope
-        return system.rows[len(system.rows) - len(slope) :], slope
 
     def totals(self, m: int, v: Array) -> Array:
         """``Q' v``."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 
@@ -133,6 +133,8 @@ class ExactSemiparametric:
     patience : int
         Rounds that a prediction is given before the fast solver takes over.
     """
+
+    needs: ClassVar[frozenset[str]] = frozenset({"columns"})
 
     tol: float = 1e-3
     patience: int = 25

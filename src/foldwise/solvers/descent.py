@@ -168,7 +168,7 @@ class _State:
         p = self.p
         while True:
             self.K, free = np.flatnonzero(self.on), np.flatnonzero(self.held == 0)
-            alpha = np.where(self.on, 0.0, p.left - p.c * self.level)
+            alpha = np.where(self.on, 0.0, p.on_step(self.level))
             self.g = p.q * (self.w - p.centre) + p.l1 * self.sign - p.X.back(alpha)
             self.X_K = p.X.dense(self.K)
             at = p.kinks[self.K, self.level[self.K]]
@@ -224,10 +224,8 @@ class _State:
             go &= np.cumsum(go) == 1
             leave &= (np.cumsum(leave) == 1) & ~go.any()
         gone = K[go]
-        passed = np.rint(
-            (p.left[gone] - np.where(self.alpha_K[go] > high[go], high[go], low[go])) / p.c[gone]
-        )
-        self.on[gone], self.level[gone] = False, passed.astype(int)
+        before, after = p.steps_at(gone, self.level[gone])
+        self.on[gone], self.level[gone] = False, np.where(self.alpha_K[go] > high[go], before, after)
         self.sign = np.where(leave & (self.w == 0), np.where(right > left, 1.0, -1.0), self.sign)
         self.held = np.where(leave, 0, self.held)
         return True
@@ -282,7 +280,8 @@ class _State:
             t = np.maximum((p.kinks[rows, k] - self.Z[rows]) / dz[rows], 0.0)
             near = t <= limit
             rows = rows[near]
-            parts.append((t[near], p.c[rows] * np.abs(dz[rows]), rows, np.full(len(rows), k)))
+            fall = p.ends[rows, k] - p.ends[rows, k + 1]
+            parts.append((t[near], fall * np.abs(dz[rows]), rows, np.full(len(rows), k)))
         for place, bound in ((AT_UPPER, p.upper), (AT_LOWER, p.lower)):
             columns = np.flatnonzero((d > 0) if place == AT_UPPER else (d < 0))
             t = np.maximum((bound[columns] - self.w[columns]) / d[columns], 0.0)
@@ -302,7 +301,7 @@ class _State:
         p = self.p
         self.aim()
         low, high = p.range_of(self.K, self.level[self.K])
-        alpha = np.where(self.on, 0.0, p.left - p.c * self.level)
+        alpha = np.where(self.on, 0.0, p.on_step(self.level))
         alpha[self.K] = np.clip(self.alpha_K, low, high)
         alpha[~self.takes_part] = 0.0
         active = ActiveSet(self.on.copy(), self.level.copy(), self.held.copy())

@@ -7,7 +7,7 @@ The loss is the smooth part, the quadratic penalty the part with a proximal map:
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 
@@ -32,6 +32,8 @@ class Fista:
     growth : float
         ``zeta > 1`` of the backtracking rule: ``M`` grows by this factor until the quadratic model majorises.
     """
+
+    needs: ClassVar[frozenset[str]] = frozenset({"weights", "smooth"})
 
     tol: float = 1e-9
     max_iter: int = 20_000

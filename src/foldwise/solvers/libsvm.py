@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import warnings
 from dataclasses import dataclass
+from typing import ClassVar
 
 import numpy as np
 from sklearn.base import clone
@@ -45,6 +46,8 @@ class LibSvm:
     cache_size : float
         LIBSVM's cache in megabytes.
     """
+
+    needs: ClassVar[frozenset[str]] = frozenset({"box"})
 
     tol: float = 1e-3
     max_iter: int = 100

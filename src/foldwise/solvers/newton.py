@@ -8,6 +8,7 @@ along the step follows, which needs no further pass over X.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import ClassVar
 
 import numpy as np
 
@@ -35,6 +36,8 @@ class Newton:
     max_iter : int
         Newton steps at most; tasks that need more are reported as not converged.
     """
+
+    needs: ClassVar[frozenset[str]] = frozenset({"weights", "smooth"})
 
     tol: float = 1e-9
     max_iter: int = 100

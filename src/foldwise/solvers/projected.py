@@ -8,7 +8,7 @@ step may lead uphill; then the quadratic model is minimised within the bounds, a
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 
@@ -33,6 +33,8 @@ class ProjectedNewton:
     max_iter : int
         Steps at most; tasks that need more are reported as not converged.
     """
+
+    needs: ClassVar[frozenset[str]] = frozenset({"bounds", "smooth"})
 
     tol: float = 1e-9
     max_iter: int = 100

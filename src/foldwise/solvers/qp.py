@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import importlib.util
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 import scipy.sparse as sp
@@ -208,6 +208,8 @@ class ExactQP:
         library solves first wherever no earlier active set is known.
     """
 
+    needs: ClassVar[frozenset[str]] = frozenset({"pieces"})
+
     tol: float = 1e-9
     max_iter: int | None = None
     backend: str = "auto"
@@ -286,25 +288,28 @@ def library_solution(
     """Weights, dual variables, the active set that they show, and the status, from a QP library."""
     n, D = p.X.n_rows, p.X.n_columns
     rows = np.flatnonzero(p.c > 0)
-    lower_part = rows[p.left[rows] > 0]
-    upper_part = rows[p.left[rows] < p.c[rows] * p.kinks.shape[1]]
     place = np.full(n, -1)
     place[rows] = np.arange(len(rows))
     lasso = np.flatnonzero(p.l1 > 0)
     X = p.X.csr()
 
-    def block(part: Array, sign: float) -> Any:
+    # A slack per row, in units of c, is at least every piece that is not flat: c slack >= value - height (z - kink).
+    parts, blocks, least = [], [], []
+    for step in range(p.ends.shape[1]):
+        part = rows[p.ends[rows, step] != 0]
+        height = p.ends[part, step] / p.c[part]
+        at = p.kinks[:, min(step, p.kinks.shape[1] - 1)]
         slack = sp.csr_matrix(
             (np.full(len(part), -1.0), (np.arange(len(part)), place[part])), (len(part), len(rows))
         )
-        return sp.hstack([sign * X[part], slack, sp.csr_matrix((len(part), len(lasso)))])
-
+        none = sp.csr_matrix((len(part), len(lasso)))
+        blocks.append(sp.hstack([sp.diags_array(-height).tocsr() @ X[part], slack, none]))
+        least.append(-(p.losses(at)[part] / p.c[part] + height * at[part]))
+        parts.append((part, height))
     eye = sp.identity(D, format="csr")[lasso]
     size = sp.hstack([sp.csr_matrix((len(lasso), len(rows))), -sp.identity(len(lasso), format="csr")])
-    G = sp.vstack(
-        [block(lower_part, -1.0), block(upper_part, 1.0), sp.hstack([eye, size]), sp.hstack([-eye, size])]
-    )
-    h = np.concatenate([-p.kinks[lower_part, 0], p.kinks[upper_part, -1], np.zeros(2 * len(lasso))])
+    G = sp.vstack([*blocks, sp.hstack([eye, size]), sp.hstack([-eye, size])])
+    h = np.concatenate([*least, np.zeros(2 * len(lasso))])
     total = D + len(rows) + len(lasso)
     P = sp.diags_array(np.concatenate([p.q, np.zeros(total - D)])).tocsc()
     q = np.concatenate([-p.q * p.centre, p.c[rows], p.l1[lasso]])
@@ -313,16 +318,15 @@ def library_solution(
     out = solve_qp(P, q, G, h, None, None, low, up, backend=backend, tol=tol)
     w = np.clip(out.x[:D], p.lower, p.upper)
     alpha = np.zeros(n)
-    alpha[lower_part] += out.z[: len(lower_part)]
-    alpha[upper_part] -= out.z[len(lower_part) : len(lower_part) + len(upper_part)]
-    last = p.left - p.c * p.kinks.shape[1]
-    alpha = np.clip(alpha, last, p.left)
+    first = 0
+    for part, height in parts:
+        alpha[part] += height * out.z[first : first + len(part)]
+        first += len(part)
+    alpha = np.clip(alpha, p.ends[:, -1], p.ends[:, 0])
     # The active set: multipliers well inside their range hold a row on its kink.
-    edge = 1e-5 * p.c
-    between = (p.left - alpha) / np.where(p.c > 0, p.c, 1.0)
-    nearest = np.rint(between).astype(int)
-    on = (p.c > 0) & (np.abs(between - nearest) * p.c > edge)
-    level = np.where(on, np.floor(between).astype(int), nearest)
+    nearest = p.nearest_step(alpha)
+    on = (p.c > 0) & (np.abs(alpha - p.on_step(nearest)) > 1e-5 * p.c)
+    level = np.where(on, p.kink_of(alpha), nearest)
     width = 1e-6 * (1.0 + np.abs(w).max(initial=0.0))
     held = np.where(w - p.lower <= width, AT_LOWER, np.where(p.upper - w <= width, AT_UPPER, 0))
     pull = p.X.back(alpha) - p.q * (w - p.centre)

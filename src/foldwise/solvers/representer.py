@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import partial
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 
@@ -36,6 +36,8 @@ class RepresenterNewton:
         ``||alpha + c l'(K alpha + b)||`` relative to ``||alpha||`` at which a task is finished.
     max_iter : int
     """
+
+    needs: ClassVar[frozenset[str]] = frozenset({"representer", "smooth"})
 
     tol: float = 1e-9
     max_iter: int = 100

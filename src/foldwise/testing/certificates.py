@@ -167,6 +167,9 @@ def _training_loss(model: Any, group: np.ndarray) -> _TrainingLoss:
     if name == "hinge":
         # max(0, 1 - y z) rises for y = -1 from z = -1 on, and falls for y = 1 up to z = 1.
         return _TrainingLoss(lambda z, y, side: 0.5 * (_step(z - y, side) * 2 - 1 - y), corners=True)
+    if name == "pinball":
+        quantile = getattr(spec, "quantile", 0.5)
+        return _TrainingLoss(lambda z, y, side: _step(z - y, side) - quantile, corners=True)
     kernel_machine = not hasattr(model, "coef_")
     delta = getattr(spec, "delta", 1.35)
     mu, s = getattr(spec, "mu", 12.0), getattr(spec, "s", 1.0)
@@ -193,7 +196,8 @@ def _training_loss(model: Any, group: np.ndarray) -> _TrainingLoss:
 
 def _steepest(pieces: Sequence[tuple[np.ndarray, np.ndarray]], z: np.ndarray, side: int) -> np.ndarray:
     """The slope of ``max_i (k_i z + c_i)`` to the left or right: the least or largest of the pieces that reach it."""
-    slopes, lines = np.stack([k for k, _ in pieces]), np.stack([k * z + c for k, c in pieces])
+    slopes = np.stack([np.broadcast_to(k, z.shape) for k, _ in pieces])
+    lines = np.stack([k * z + c for k, c in pieces])
     reach = lines >= lines.max(axis=0)
     return np.max(np.where(reach, side * slopes, -np.inf), axis=0) * side
 

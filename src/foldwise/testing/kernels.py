@@ -15,8 +15,6 @@ from foldwise.losses import Loss
 from foldwise.models.base import Role, Rows, make_space
 from foldwise.models.kernel import KernelModel, assemble_kernel
 from foldwise.search import BilevelSearchCV
-from foldwise.solvers.libsvm import LibSvm
-from foldwise.solvers.representer import RepresenterNewton
 from foldwise.space import Dimension, Lin, Log
 from foldwise.testing.comparison import close, require
 from foldwise.testing.programs import partition, scattered
@@ -289,7 +287,7 @@ def small_kernel_bilevel(
     marks = None if landmarks is None else rng.permutation(n)[:landmarks]
     problem = assemble_kernel(model, X, table, splits, space, dimensions=tune, landmarks=marks)
     if solver is None:
-        solver = LibSvm() if loss.polyhedral else RepresenterNewton(tol=1e-12)
+        solver = model.solver(problem, 1e-12)
     start = {
         block.name: np.mean(values.get(block.name, 1.0)) if block.scalar else values.get(block.name, 1.0)
         for block in space.blocks

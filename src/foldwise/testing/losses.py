@@ -18,6 +18,7 @@ from foldwise.losses import (
     SquaredHinge,
 )
 from foldwise.losses.base import NONE
+from foldwise.losses.polyhedral import staircase
 from foldwise.testing.comparison import close, require
 
 __all__ = ["SMOOTH_LOSSES", "check_loss", "distances"]
@@ -130,7 +131,7 @@ def _check_derivatives(loss: Loss, z: np.ndarray, y: np.ndarray, name: str) -> N
     close(hess, slope, 1e-8, f"{name}.hess", floor=1e-2)
     bend = (loss.hess(z + h, y) - loss.hess(z - h, y)) / (2 * h)
     third = loss.third(z, y)
-    if loss.piecewise_quadratic:
+    if loss.piecewise_quadratic or not third.any():
         require(
             not third.any() and not bend.any(), f"{name}: a piecewise quadratic loss has no third derivative"
         )
@@ -177,11 +178,25 @@ def _check_piecewise_quadratic(loss: Any, z: np.ndarray, y: np.ndarray, name: st
 
 
 def _check_polyhedral(loss: Any, z: np.ndarray, y: np.ndarray, name: str) -> None:
-    slopes, intercepts = (np.stack(part) for part in zip(*loss.pieces(y), strict=True))
+    pieces = zip(*loss.pieces(y), strict=True)
+    slopes, intercepts = (np.stack([np.broadcast_to(one, y.shape) for one in part]) for part in pieces)
     lines = slopes * z + intercepts
     close(lines.max(axis=0), loss.value(z, y), 1e-12, f"{name}: the largest piece", floor=1e-2)
     top = np.take_along_axis(slopes, lines.argmax(axis=0)[None], axis=0)[0]
     require(np.array_equal(top, loss.grad(z, y)), f"{name}: grad is not the slope of the largest piece")
+    steps = staircase(loss, y)
+    level = np.sum(z[:, None] > steps.kinks, axis=1)
+    there = np.take_along_axis(steps.heights, level[:, None], axis=1)[:, 0]
+    require(np.array_equal(-there, top), f"{name}: between its kinks the loss has other slopes")
+    h = 1e-5
+    for own, moves in steps.moves.items():
+        value = getattr(loss, own)
+        if own == "epsilon" and np.all(value == 0):
+            continue  # at the end of its range
+        ends = [staircase(loss.replace(**{own: value + sign * h}), y).kinks for sign in (1, -1)]
+        close(
+            moves, (ends[0] - ends[1]) / (2 * h), 1e-8, f"{name}.pieces_{own}: how the kinks move", floor=1e-2
+        )
 
 
 def _check_jumps(loss: Loss, y: np.ndarray, name: str) -> None:

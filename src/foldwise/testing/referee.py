@@ -32,8 +32,6 @@ WORDS = 8
 """A refusal has at least this many words."""
 PROMISES = {False: 1e-3, True: 1e-2}
 """Largest promised decrease of a search that says converged: smooth machines and criteria, and those with kinks."""
-KINKED = ("Hinge", "Absolute")
-"""Criteria with kinks."""
 
 
 def judge(drawn: Any, *, again: bool | None = None, slopes: bool = True) -> Verdict:
@@ -324,7 +322,7 @@ def _check_status(search: Any, drawn: Any, left: dict[str, str]) -> None:
 
 def _promise(search: Any) -> float:
     """The largest promised decrease with which a search may say converged."""
-    by_kinks = is_exact(last_step(search.estimator)) or type(search.criterion_).__name__ in KINKED
+    by_kinks = is_exact(last_step(search.estimator)) or search.criterion_.polyhedral
     options = search.method_options or {}
     asked = [search.tol, options.get("tol"), options.get("tol1"), getattr(search.method, "tol", None)]
     asked += [1e-3] if search.method == "bfgs" else []  # its own tol1

@@ -42,6 +42,7 @@ def criterion_values(criterion: Any, z: np.ndarray, y: np.ndarray) -> np.ndarray
     formulas: dict[str, Callable[[], np.ndarray]] = {
         "Squared": lambda: r * r,
         "Absolute": lambda: np.abs(r),
+        "Pinball": lambda: 0.5 * np.abs(r) + (0.5 - criterion.quantile) * r,
         "Hinge": lambda: np.clip(1 - m, 0, None),
         "SquaredHinge": lambda: np.clip(1 - m, 0, None) ** 2,
         "ModifiedHuber": lambda: np.where(m < -1, -4 * m, np.clip(1 - m, 0, None) ** 2),
@@ -373,10 +374,10 @@ def _is_one_vs_one(machine: Any) -> bool:
 
 
 def is_exact(machine: Any) -> bool:
-    """Whether it is trained with the hinge or the tube itself."""
+    """Whether it is trained with a loss that has corners."""
     if type(machine).__name__ in ("SVC", "SVR", "SemiparametricSVR"):
         return True
-    return str(getattr(machine, "loss", "")) in ("hinge", "epsilon_insensitive") or getattr(
+    return str(getattr(machine, "loss", "")) in ("hinge", "epsilon_insensitive", "pinball") or getattr(
         getattr(machine, "loss", None), "polyhedral", False
     )
 

@@ -22,8 +22,7 @@ from foldwise.models.kernel.starts import kernel_dimension, kernel_starts
 from foldwise.prior import Prior, SpreadPenalty
 from foldwise.problems.dual import DualProblem
 from foldwise.problems.kernel import KernelProblem
-from foldwise.solvers.libsvm import LibSvm
-from foldwise.solvers.representer import RepresenterNewton
+from foldwise.problems.staircase import StaircaseProblem
 from foldwise.space import Dimension, Space
 
 __all__ = ["KernelModel"]
@@ -36,9 +35,9 @@ class KernelModel(Model):
     Parameters
     ----------
     loss : Loss
-        Smooth losses are solved in representer form; Hinge and EpsilonInsensitive exactly, through their dual.
+        Smooth losses are solved in representer form; polyhedral ones exactly, through their dual.
     kernel : Kernel
-    roles, values, fit_intercept, class_weight, class_weight_rule, balances, criterion_weight
+    roles, values, fit_intercept, class_weight, class_weight_rule, balances, criterion_weight, chosen_solver
         As in :class:`foldwise.models.base.Model`.
     slot_names : mapping from hyper-parameter name to the kernel's own name for it
     multiclass : {"ovr", "ovo"}
@@ -70,6 +69,7 @@ class KernelModel(Model):
     adjustable: tuple[str, ...] = ()
     by_fold: Mapping[str, Callable[[Any], float]] = field(default_factory=dict)
     machine: Any = None
+    chosen_solver: Any = "auto"
 
     warns_if_flat: ClassVar[bool] = True
     landmark_rule: ClassVar[LandmarkRule] = LandmarkRule()
@@ -186,11 +186,9 @@ class KernelModel(Model):
         }
         if not self.loss.polyhedral:
             return KernelProblem(**common)
+        if not self.loss.classical:
+            return StaircaseProblem(**common)
         return DualProblem(**common, original=original_of(self, parts))
-
-    def solver(self, problem: Any, tol: float, max_iter: int = 100) -> Any:
-        """Newton's method for smooth losses, LIBSVM for the hinge and the tube."""
-        return LibSvm() if self.loss.polyhedral else RepresenterNewton(tol=tol, max_iter=max_iter)
 
     def landmarks(self, sheets: Sequence[Sheet], low_rank: bool | str) -> list[Array] | None:
         """Rows that see all others nearly, where few of them do."""
@@ -212,7 +210,7 @@ class KernelModel(Model):
     def smoothed(self, band: float) -> KernelModel | None:
         """The model with the corners of its loss rounded on a narrow band; None for smooth losses."""
         loss = self.loss.smoothed(band)
-        return None if loss is None else replace(self, loss=loss)
+        return None if loss is None else replace(self, loss=loss, chosen_solver="auto")
 
     def accuracy(self, facts: DataFacts, size: int) -> dict[str, Any]:
         """Coarser for exact machines, which also look around where they have few hyper-parameters."""

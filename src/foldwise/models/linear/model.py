@@ -22,18 +22,10 @@ from foldwise.problems.linear import LinearProblem
 from foldwise.problems.parameters import BOX, ParameterMap
 from foldwise.problems.polyhedral import PolyhedralProblem
 from foldwise.problems.weights import WeightProblem
-from foldwise.solvers.fista import Fista
-from foldwise.solvers.newton import Newton
-from foldwise.solvers.projected import ProjectedNewton
-from foldwise.solvers.qp import ExactQP
 from foldwise.space import Dimension, Lin, Log, Space
 from foldwise.splits import Splits
 
-__all__ = ["EXACT_SOLVERS", "SMOOTH_SOLVERS", "LinearModel", "assemble"]
-
-SMOOTH_SOLVERS = {"newton": Newton, "fista": Fista}
-EXACT_SOLVERS = {"active_set": "auto", "piqp": "piqp", "clarabel": "clarabel"}
-"""Solvers of polyhedral losses, and the library each uses first."""
+__all__ = ["LinearModel", "assemble"]
 
 
 @dataclass(frozen=True)
@@ -42,7 +34,7 @@ class LinearModel(Model):
 
     Parameters
     ----------
-    loss, roles, values, fit_intercept, class_weight, class_weight_rule, balances, criterion_weight
+    loss, roles, values, fit_intercept, class_weight, class_weight_rule, balances, criterion_weight, chosen_solver
         As in :class:`foldwise.models.base.Model`.
     intercept_penalty : float
         0 for a free intercept; ``1 / intercept_scaling^2`` for LIBLINEAR's penalised one.
@@ -63,6 +55,7 @@ class LinearModel(Model):
     criterion_weight: Any = "auto"
     l1_ratio: float = 0.0
     reference: Array | None = None
+    chosen_solver: Any = "auto"
 
     rescales: ClassVar[bool] = True
     flat_tol: ClassVar[float] = 1e-5
@@ -165,14 +158,6 @@ class LinearModel(Model):
             )
             for sheet in sheets
         ]
-
-    def solver(self, problem: Any, tol: float, max_iter: int = 100, name: str = "auto") -> Any:
-        """What solves a training problem: by its kind, or the solver of this name."""
-        if self.loss.polyhedral:
-            return ExactQP(backend=EXACT_SOLVERS.get(name, "auto"))
-        if self._is_boxed(problem.parameters):
-            return ProjectedNewton(tol=tol, max_iter=max_iter)
-        return SMOOTH_SOLVERS["newton" if name == "auto" else name](tol=tol, max_iter=max_iter)
 
     def _is_boxed(self, parameters: ParameterMap) -> bool:
         """Whether weights have bounds, or are pulled to reference weights."""

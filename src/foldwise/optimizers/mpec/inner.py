@@ -127,13 +127,14 @@ def pieces(description: Description, task: Task, choice: Choice) -> Pieces:
         kinks, left = task.y[:, None].astype(float), np.where(task.y > 0, c, 0.0)
     else:
         kinks, left = np.stack([task.y - choice.epsilon, task.y + choice.epsilon], axis=1), c
+    ends = left[:, None] - c[:, None] * np.arange(kinks.shape[1] + 1)
     low, up = choice.sides(D.d)
     curvature, pull = D.quadratic(choice)
     pad = (0, k)
     return Pieces(
         DenseDesign(np.hstack([task.X, np.ones((n, k))])),
         kinks,
-        left,
+        ends,
         c,
         np.pad(curvature, pad),
         np.pad(np.divide(pull, curvature, out=np.zeros(D.d), where=curvature > 0), pad),

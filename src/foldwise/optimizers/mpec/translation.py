@@ -34,7 +34,7 @@ class Translation:
     def __init__(self, bilevel: Bilevel, n_max: int | None = None) -> None:
         self.space, self.problems = bilevel.space, bilevel.problems
         first, lowest = self.problems[0], bilevel.space.lower
-        if not first.loss.polyhedral:
+        if not first.loss.classical:
             raise ValueError(f"got {type(first.loss).__name__} loss; {NEEDS}")
         criterion = CRITERIA.get(type(bilevel.criterion.loss).__name__)
         classes = first.loss.task == "classification"
