@@ -205,7 +205,7 @@ class _State:
         """Let go of rows and columns whose multipliers say so: the worst one, or with it those nearly as bad."""
         p, K = self.p, self.K
         low, high = p.range_of(K, self.level[K])
-        alpha = np.where(self.takes_part, p.left - p.c * self.level, 0.0)
+        alpha = np.where(self.takes_part, p.on_step(self.level), 0.0)
         alpha[K] = self.alpha_K
         unit = box_unit(alpha, p.c)[K]
         rows = np.maximum(self.alpha_K - high, low - self.alpha_K) / np.where(unit > 0, unit, 1.0)
