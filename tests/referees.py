@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from inspect import signature
 from itertools import chain, combinations
 
@@ -14,6 +15,7 @@ from sklearn.svm import SVC
 from sklearn.utils.class_weight import compute_class_weight
 
 from foldwise.criteria import ProfiledLogistic
+from foldwise.testing.refits import criterion_values
 
 
 def counts_rows(machine):
@@ -112,7 +114,7 @@ def fold_errors(criterion, folds):
             criterion, *(np.concatenate(part) for part in zip(*chain.from_iterable(folds), strict=True))
         )
     else:
-        criterion = criterion.value
+        criterion = partial(criterion_values, criterion)
     return np.array([sum(v @ criterion(z, y) for z, y, v in fold) for fold in folds])
 
 

@@ -371,6 +371,7 @@ def own_criterion(loss: Loss, *, curved: bool = False) -> Loss | Criterion | Non
     stay true; so is one that learns a quantile. ``curved`` says that the decisions are not linear in the features:
     their unit changes with the width of the kernel, and has to be fitted. docs/criteria.md has the evidence.
 
+    >>> from foldwise.losses import Hinge
     >>> own_criterion(Logistic()), own_criterion(Hinge()), own_criterion(Hinge(), curved=True)
     (Logistic(s=1.0), None, ProfiledLogistic(offset=False, smoothing=0.005))
     """
@@ -404,6 +405,7 @@ def get_criterion(spec: str | Loss | Criterion) -> Loss | Criterion:
 def criterion_name(criterion: Loss | Criterion) -> str:
     """The name of its class as :func:`get_criterion` knows it, whatever its parameters; else the class's own.
 
+    >>> from foldwise.losses import ModifiedHuber
     >>> criterion_name(ModifiedHuber()), criterion_name(ProfiledLogistic(offset=True))
     ('modified_huber', 'profiled_logistic')
     """

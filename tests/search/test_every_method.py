@@ -92,7 +92,7 @@ def refused(method, estimator, criterion):
         return "no gradient"
     if method in ("mpec", "slams"):
         program = ("hinge", "misclassification") if task == "classification" else ("absolute",)
-        ours = isinstance(estimator, LINEAR)
+        ours = isinstance(estimator, LINEAR) and estimator.loss in ("hinge", "epsilon_insensitive")
         return "" if ours and is_exact(estimator) and criterion in program else "not its program"
     if method == "pbp" and not (is_linear(estimator) and not is_exact(estimator)):
         return "not its program"

@@ -152,7 +152,7 @@ class _Kernel(KernelByName, Machine):
         elif len(X) >= LANDMARK_ROWS and not (model.loss.polyhedral or model.kernel.precomputed):
             state = _landmark_start(model, X, rows, solver, state)
         point = problem.solved(solver, np.zeros(0), state)
-        self._check_converged(point, "raise max_iter")
+        self._check_converged(point)
         alpha = np.empty_like(point.alpha)
         alpha[:, problem.folds.order] = point.alpha
         used = np.flatnonzero(np.any(alpha != 0, axis=0))

@@ -79,7 +79,7 @@ class _Linear(Machine):
         self._spread = column_spread(X)
         solver = model.solver(problem, self.tol, self.max_iter)
         point = problem.solved(solver, np.zeros(0))
-        self._check_converged(point, "raise max_iter, or standardise the features")
+        self._check_converged(point)
         self._set_solution(*problem.design.to_user(point.W))
 
     @property

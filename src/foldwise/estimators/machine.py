@@ -132,15 +132,20 @@ class Machine(CallbackSupportMixin, BaseEstimator):
             values["epsilon"] = self.epsilon if isinstance(self.loss, str) else getattr(loss, "epsilon", 0.0)
         return roles, values, None
 
-    def _check_converged(self, point: Any, advice: str) -> None:
+    def _check_converged(self, point: Any) -> None:
         """Set ``n_iter_`` and warn of training problems that stopped short."""
         self.n_iter_ = point.steps
-        if not point.converged.all():
-            warnings.warn(
-                f"{type(self).__name__} did not converge in {point.steps} iterations; {advice}",
-                ConvergenceWarning,
-                stacklevel=5,
+        if point.converged.all():
+            return
+        name = type(self).__name__
+        if point.steps < self.max_iter:
+            text = (
+                f"{name} could not be solved to its tolerance: rounding is larger, as where features are far from "
+                "zero or of very different sizes. Standardise the features"
             )
+        else:
+            text = f"{name} did not converge in {point.steps} iterations; raise max_iter, or standardise the features"
+        warnings.warn(text, ConvergenceWarning, stacklevel=5)
 
     def __sklearn_tags__(self):
         tags = super().__sklearn_tags__()

@@ -45,7 +45,9 @@ def scout(problem: WeightProblem, theta: np.ndarray, factors: np.ndarray) -> np.
     d = problem.design.n_features
     total_error = np.zeros(len(factors))
     for k in range(problem.n_targets):
-        weighted = problem.weight * problem.Y[k]
+        # With an intercept a shift of the targets changes nothing but the digits that are left.
+        y = problem.Y[k] - (np.mean(problem.Y[k]) if d < D else 0.0)
+        weighted = problem.weight * y
         moments = np.stack(
             [
                 [problem.design.pull(weighted[None, rows], rows)[0] for rows in block]
@@ -53,7 +55,7 @@ def scout(problem: WeightProblem, theta: np.ndarray, factors: np.ndarray) -> np.
             ]
         )
         ends = [slice(block[0].start, block[-1].stop) for block in folds.segments]
-        squares = [float(weighted[rows] @ problem.Y[k][rows]) for rows in ends]
+        squares = [float(weighted[rows] @ y[rows]) for rows in ends]
         for t in range(problem.n_splits):
             m = k * problem.n_splits + t
             G, b = np.tensordot(grams, par.c[m], axes=(1, 0)), np.tensordot(moments, par.c[m], axes=(1, 0))

@@ -541,15 +541,19 @@ def _refined(
     def value(x: np.ndarray) -> Any:
         return 0.5 * x @ (penalty * x) + v @ _losses(name, A @ x, t, model)
 
+    def gradient(x: np.ndarray) -> Any:
+        return penalty * x + (v * np.asarray(SLOPES[name](A @ x, t, model), long)) @ A
+
     for _ in range(100):
-        z = A @ x
-        slope = np.asarray(SLOPES[name](z, t, model), long)
-        g = penalty * x + (v * slope) @ A
-        H = np.diag(penalty) + (A.T * (v * _bends(name, z, t, model))) @ A
+        g = gradient(x)
+        H = np.diag(penalty) + (A.T * (v * _bends(name, A @ x, t, model))) @ A
         unit = 1 / np.sqrt(np.maximum(np.diag(H), np.finfo(long).tiny))
         step = -unit * _solve(H * np.outer(unit, unit), unit * g)
-        before, length = value(x), long(1.0)
-        while length > 1e-6 and not value(x + length * step) <= before:
+        before, slope, length = value(x), np.linalg.norm(unit * g), long(1.0)
+        # Near the solution values differ by rounding alone, and gradients tell.
+        while length > 1e-6 and not (
+            value(x + length * step) <= before or np.linalg.norm(unit * gradient(x + length * step)) < slope
+        ):
             length /= 2
         if length <= 1e-6 or np.max(np.abs(step / unit)) <= 1e-17 * max(1.0, np.max(np.abs(x / unit))):
             break
