@@ -16,9 +16,9 @@ import numpy as np
 from foldwise.arguments import Table, check_arguments
 from foldwise.bilevel import Bilevel, Evaluation
 from foldwise.deadline import OutOfTime, until
-from foldwise.optimizers.quadratic import REACH, natural_units, promising_step
+from foldwise.optimizers.quadratic import REACH, promising_step
 from foldwise.result import KINKED_TOL, KKT_TOL, MESSAGES, SMOOTH_TOL, Record, Result, Status, judged
-from foldwise.space import Space
+from foldwise.space import Space, natural_units
 
 __all__ = ["Minimizer", "Optimizer", "StopSearch", "Trace", "largest_promise", "run", "run_to_end"]
 

@@ -49,6 +49,8 @@ from foldwise.optimizers import METHODS
 from foldwise.optimizers.base import Minimizer
 from foldwise.result import Record, Result
 from foldwise.search.best import BestEstimatorMixin
+from foldwise.search.choice import OneStandardError
+from foldwise.search.confirm import Confirmation
 from foldwise.search.data import read_data
 from foldwise.search.nested import Nested, run_nested
 from foldwise.search.plan import SearchOptions, SearchPlan, choose_method, make_plan
@@ -128,6 +130,22 @@ class BilevelSearchCV(CallbackSupportMixin, BestEstimatorMixin):
         What scikit-learn takes: a number of folds, a splitter, or pairs (training rows, validation rows) of row numbers
         or masks. A row that a pair repeats (a bootstrap, oversampling) counts that often, in training, in the criterion
         and in scalers; a row may train and validate the same fold.
+    repeats : int or "auto", default=1
+        How many partitions into ``cv`` folds the criterion is averaged over, where ``cv`` is a number: the one that the
+        number alone stands for, then shuffled ones (:class:`foldwise.search.repeats.RepeatedFolds`). Kernel machines
+        search on the first and go the rest of the way on all. "auto": 3 up to 100 rows, else 1, and 1 for a
+        splitter, which is taken as it is. docs/selection.md has what it is worth.
+    choice : {"best", "one_se"} or float, default="best"
+        "one_se": the widest kernel and strongest regularisation whose criterion is above the best by less than one
+        standard error of the paired differences of the rows, found by following that constraint with gradients; a
+        number: that many standard errors. All attributes are those of the chosen point; ``result_.best`` tells what the
+        best was. ``best_score_`` is then not the highest of ``cv_results_``.
+    confirm : bool or "auto", default="auto"
+        Many values of one kind have to prove that they are better than one: a search in which they are one is run as
+        well, and the single value is taken unless the folds' advantage of the many, less what is due to chance, is more
+        than two standard errors of the paired rows. "auto" asks that of kernel widths of single features, True also of
+        penalties of features, values of groups and classes and weights of kernels, False of none. ``result_.best``
+        tells what was passed over.
     n_starts : int, optional
         Run the method from this many points and keep the best end. By default, with up to four hyper-parameters, a few
         points are looked at and the method runs once, from the best of them; with more, or with penalties of single
@@ -170,6 +188,10 @@ class BilevelSearchCV(CallbackSupportMixin, BestEstimatorMixin):
         Strength ``kappa`` of the penalty ``kappa / (2 n) ||log gamma - mean||^2`` on per-feature kernel widths, which
         would otherwise over-fit the folds; 0.5 by default, 0 for none and, by default, for "mpec", whose program does
         not have it. ``best_score_`` is without it.
+    prior : float, optional
+        Strength ``kappa`` of a pull ``kappa / (2 n)`` per squared e-fold of every hyper-parameter (of a tube: squared
+        quarter of its range) to a moderate value that follows from the data; None or 0 for none. Its share of the
+        objective is ``result_.penalty``; ``best_score_`` is without it.
     low_rank : bool or "auto", default="auto"
         See the kernel of a smooth kernel machine through a few landmark rows during the search. "auto" does so from
         1,500 rows on where few of them see every row to 1e-3 at twice the starting ``gamma``, and goes on without
@@ -234,6 +256,12 @@ class BilevelSearchCV(CallbackSupportMixin, BestEstimatorMixin):
             one_of("auto") | CLASS_WEIGHT, do="Weights of single rows are sample_weight of fit"
         ),
         "cv": FOLDS,
+        "repeats": integer() | one_of("auto"),
+        "confirm": MAYBE,
+        "choice": replace(
+            one_of("best", "one_se") | number(above=0, at_most=10),
+            needs="'best', 'one_se' or a number of standard errors above 0 and at most 10",
+        ),
         "n_starts": integer() | NONE,
         "refit": replace(
             FLAG,
@@ -251,6 +279,7 @@ class BilevelSearchCV(CallbackSupportMixin, BestEstimatorMixin):
         "verbose": FLAG | integer(0),
         "method_options": Rule("a dict from option name to value", _is_named) | NONE,
         "shrinkage": number(at_least=0) | NONE,
+        "prior": number(at_least=0) | NONE,
         "low_rank": MAYBE,
         "checkpoint": PATH | NONE,
         "resume": FLAG,
@@ -265,6 +294,9 @@ class BilevelSearchCV(CallbackSupportMixin, BestEstimatorMixin):
         criterion: Any = "auto",
         criterion_weight: Any = "auto",
         cv: Any = 5,
+        repeats: Any = 1,
+        choice: Any = "best",
+        confirm: Any = "auto",
         n_starts: Any = None,
         refit: Any = True,
         rescale: Any = "auto",
@@ -277,6 +309,7 @@ class BilevelSearchCV(CallbackSupportMixin, BestEstimatorMixin):
         verbose: Any = 0,
         method_options: Any = None,
         shrinkage: Any = None,
+        prior: Any = None,
         low_rank: Any = "auto",
         checkpoint: Any = None,
         resume: Any = False,
@@ -287,6 +320,9 @@ class BilevelSearchCV(CallbackSupportMixin, BestEstimatorMixin):
         self.criterion = criterion
         self.criterion_weight = criterion_weight
         self.cv = cv
+        self.repeats = repeats
+        self.choice = choice
+        self.confirm = confirm
         self.n_starts = n_starts
         self.refit = refit
         self.rescale = rescale
@@ -299,6 +335,7 @@ class BilevelSearchCV(CallbackSupportMixin, BestEstimatorMixin):
         self.verbose = verbose
         self.method_options = method_options
         self.shrinkage = shrinkage
+        self.prior = prior
         self.low_rank = low_rank
         self.checkpoint = checkpoint
         self.resume = resume
@@ -410,6 +447,8 @@ class BilevelSearchCV(CallbackSupportMixin, BestEstimatorMixin):
         # 2. Program to a plan; what cannot be done is refused before a file is written.
         options = self._options(program)
         method = choose_method(options, program)
+        if (choice := OneStandardError.of(self.choice)) is not None:
+            choice.check(program.bilevel.criterion)
         journal = self._open_checkpoint(program, options.seed)
         try:
             options = options if journal is None else replace(options, seed=journal.seed)
@@ -453,6 +492,7 @@ class BilevelSearchCV(CallbackSupportMixin, BestEstimatorMixin):
             shrinkage=self._shrinkage(),
             low_rank=self.low_rank,
             criterion_weight=self._criterion_weight(data.classes),
+            pull=float(self.prior or 0.0),
         )
 
     def _check_together(self, tunable: Tunable, sample_groups: Any) -> None:
@@ -463,6 +503,12 @@ class BilevelSearchCV(CallbackSupportMixin, BestEstimatorMixin):
             raise ValueError(
                 f"criterion_weight={self.criterion_weight!r} weighs classes, and {type(tunable.estimator).__name__} is "
                 "a regressor; leave it at 'auto', and pass weights of rows as sample_weight of fit"
+            )
+        method: Any = METHODS.get(self.method) if isinstance(self.method, str) else self.method
+        if self.prior and method is not None and not method.shrinks:
+            raise ValueError(
+                f"prior={self.prior:g} is added to the error, and the program of method {method.name!r} has "
+                "no such term; leave prior out, or use method='newton'"
             )
         if sample_groups is not None and not has_fit_parameter(tunable.estimator, "sample_groups"):
             raise ValueError(
@@ -535,7 +581,8 @@ class BilevelSearchCV(CallbackSupportMixin, BestEstimatorMixin):
         deadline = None if self.max_time is None else began + self.max_time
         with self._callback(context) as callback:
             limits = {"callback": callback, "deadline": deadline, "began": began}
-            run = SearchRun(program, plan, journal, limits, self.n_jobs, self.low_rank is True)
+            rules = OneStandardError.of(self.choice), Confirmation.of(self.confirm)
+            run = SearchRun(program, plan, journal, limits, self.n_jobs, *rules, self.low_rank is True)
             result = run.result()
         given = int(self.random_state) if isinstance(self.random_state, (int, np.integer)) else None
         elapsed = time.perf_counter() - began
@@ -577,7 +624,8 @@ class BilevelSearchCV(CallbackSupportMixin, BestEstimatorMixin):
         self.n_iter_ = result.n_evaluations
         self.best_params_ = tunable.export(bilevel.space.params(np.asarray(result.theta)), classes)
         self.best_score_ = -float(np.mean(result.fold_objectives))
-        # The history may hold equal or lower values of other objectives: of a first stage, or through landmarks.
+        # The history may hold equal or lower values: of a first stage, through landmarks, of the best where another
+        # point was chosen.
         chosen = (result.objective, result.params)
         self.best_index_ = next(
             i

@@ -118,7 +118,7 @@ class Outer:
         probe._check_together(tunable, given.get("sample_groups"))
         probe._criterion(tunable)
         rows = (given.get("sample_weight"), given.get("sample_groups"), given.get("groups"))
-        data = read_data(probe.set_params(cv=cv), tunable, X, y, *rows)
+        data = read_data(probe.set_params(cv=cv, repeats=1), tunable, X, y, *rows)
         outer = cls(search, tunable, X, check_target(y, tunable.task), given, data)
         for t, (train, _) in enumerate(data.splits):
             with _named(t, len(data.splits)):

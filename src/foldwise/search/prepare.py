@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -18,7 +18,8 @@ from foldwise.criteria import Criterion
 from foldwise.estimators.tunable import Tunable
 from foldwise.losses import Loss
 from foldwise.models.base import Array, DataFacts, Model, Rows, Sheet, make_space
-from foldwise.space import Dimension
+from foldwise.prior import CentrePenalty, Prior
+from foldwise.space import Dimension, Space, natural_units
 from foldwise.splits import Splits
 
 __all__ = ["Data", "Program", "Recipe", "prepare"]
@@ -36,6 +37,7 @@ class Data:
     splits : the folds
     names : names of the columns of X, or None
     chosen : numbers of the rows in the user's data, of a sample; None for all of them
+    first : how many of the folds are the first of several partitions; None where there is one
     """
 
     X: Any
@@ -44,6 +46,7 @@ class Data:
     splits: Splits
     names: Sequence[str] | None = None
     chosen: Array | None = None
+    first: int | None = None
 
     @property
     def index(self) -> Array:
@@ -58,6 +61,7 @@ class Data:
             rows=self.rows.take(chosen),
             splits=splits,
             chosen=self.index[chosen],
+            first=None,
         )
 
 
@@ -73,6 +77,7 @@ class Recipe:
     n_rows : number of the user's rows
     shrinkage : strength of the penalty on the spread of per-feature widths, None for the usual one
     tol : accuracy of the training problems
+    pull, centre : strength of the pull of every hyper-parameter to a moderate value, and these values by name
     """
 
     criterion: Loss | Criterion
@@ -81,6 +86,8 @@ class Recipe:
     n_rows: int
     shrinkage: float | None
     tol: float
+    pull: float = 0.0
+    centre: Mapping[str, Any] = field(default_factory=dict)
 
     def bilevel(
         self,
@@ -100,9 +107,18 @@ class Recipe:
         }
         space = make_space(dimensions, self.sheets[0].rows, self.names, entries)
         problems = model.problems(self.sheets, space, dimensions, landmarks, like)
-        prior = model.prior(space, self.n_rows, self.shrinkage)
+        prior = self._prior(model, space)
         solver = model.solver(problems[0], self.tol if tol is None else tol)
         return Bilevel(problems, self.criterion, space, solver, prior)
+
+    def _prior(self, model: Model, space: Space) -> Prior | None:
+        """The model's own penalty on theta and, where it is asked for, the pull to moderate values."""
+        own = model.prior(space, self.n_rows, self.shrinkage)
+        if not self.pull:
+            return own
+        centre = space.theta({name: value for name, value in self.centre.items() if name in space.slices})
+        pull = CentrePenalty(centre, natural_units(space), self.pull / self.n_rows)
+        return pull if own is None else own + pull
 
 
 @dataclass(frozen=True, eq=False)
@@ -137,6 +153,14 @@ class Program:
         """The program on whole kernel matrices; one that has no landmarks is itself."""
         return self.bilevel if self.landmarks is None else self.recipe.bilevel(self.model, self.dimensions)
 
+    def one_partition(self) -> Recipe:
+        """The recipe on the folds of the first partition, where there are several."""
+        count, sheets = self.data.first, self.recipe.sheets
+        if count is None:
+            return self.recipe
+        few = sheets[:count] if len(sheets) > 1 else [replace(sheets[0], splits=sheets[0].splits[:count])]
+        return replace(self.recipe, sheets=few)
+
     def sample(self, model: Model, dimensions: Mapping[str, Dimension], data: Data) -> Recipe:
         """The recipe of a few of the rows."""
         sheets = cut_sheets(self.tunable, model, data).sheets
@@ -159,6 +183,7 @@ def prepare(
     shrinkage: float | None = None,
     low_rank: bool | str = "auto",
     criterion_weight: Any = "auto",
+    pull: float = 0.0,
 ) -> Program:
     """The bilevel program of these folds.
 
@@ -171,6 +196,7 @@ def prepare(
     shrinkage : strength of the penalty on the spread of per-feature kernel widths; None for the usual one
     low_rank : whether kernels may be seen through landmarks
     criterion_weight : weights of the classes in the criterion, by code
+    pull : strength of the pull of every hyper-parameter to a moderate value
     """
     tunable = tunable.named(data.names)
 
@@ -200,7 +226,9 @@ def prepare(
     # 4. The program itself.
     names = cut.names if cut.names is not None and len(cut.names) == d else [f"x{i}" for i in range(d)]
     sheets = separated(model, dimensions, cut.sheets)
-    recipe = Recipe(criterion, sheets, names, facts.n_rows, shrinkage, min(INNER_TOL, _own_tol(tunable)))
+    centre = model.centre(dimensions, facts) if pull else {}
+    tol = min(INNER_TOL, _own_tol(tunable))
+    recipe = Recipe(criterion, sheets, names, facts.n_rows, shrinkage, tol, pull, centre)
     landmarks = model.landmarks(sheets, low_rank)
     return Program(
         recipe.bilevel(model, dimensions, landmarks=landmarks),
