@@ -117,7 +117,8 @@ class BilevelSearchCV(CallbackSupportMixin, BestEstimatorMixin):
         unit), a Loss, or a Criterion of your own (a function of all decisions together). "auto" is "squared" for
         regression, ``Logistic(s=2)`` for classes by a linear machine and "profiled_logistic" by one whose kernel is not
         linear, such as ``SVC`` (a precomputed kernel counts as such; method "bundle", which needs the mean of a loss,
-        has ``Logistic(s=2)`` there too); the training loss itself for a machine with the logistic loss, such as ``LogisticRegression``, whose ``best_score_`` is then scikit-learn's "neg_log_loss".
+        has ``Logistic(s=2)`` there too); the training loss itself for a machine with the logistic loss, such as
+        ``LogisticRegression``, whose ``best_score_`` is then scikit-learn's "neg_log_loss".
     criterion_weight : "auto", "balanced", dict or None, default="auto"
         What a validation row counts in the criterion, by its own class, times its sample weight; the criterion of a
         fold stays a mean. "auto": as its class weighs in the fold's training loss, where the estimator has a fixed
