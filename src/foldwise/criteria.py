@@ -220,16 +220,21 @@ def row_curvature(loss: Loss, z: Array, y: Array, v: Array, window: float | None
 
 @dataclass(frozen=True)
 class ProfiledLogistic(Criterion):
-    r"""The logistic loss of decisions in their own best unit.
+    r"""The logistic loss of decisions in their own best unit, with a bound on what one row may count.
 
-    .. math::  \min_{a \ge 0} \; \sum_i v_i \big[ \log(1 + e^{-m_i}) + s\, m_i \big],  \qquad  m_i = y_i (a z_i + b),
+    .. math::  \min_{a \ge 0} \; \sum_i v_i\, \rho\big(\log(1 + e^{-m_i}) + s\, m_i\big),  \qquad
+               m_i = y_i (a z_i + b),  \qquad  \rho(l) = -\log\big(\epsilon + (1 - \epsilon) e^{-l}\big),
 
     over all out-of-fold rows together, ``b = 0`` unless ``offset``. The unit of an SVM's decisions means nothing across
     different ``C`` and kernel widths, so a loss in a fixed unit compares unlike things; with the unit profiled out this
-    is, but for ``s``, the log loss of the probabilities ``1 / (1 + exp(-(a z + b)))`` that the decisions give, a proper
-    score. The label smoothing ``s`` is in the manner of Platt's [1]_: without it ``a`` runs away where every row is on
-    its side. It does not depend on the number of rows, so that a weight of 2 is a row given twice. Where the decisions
-    are no better than chance, ``a`` is 0 and the criterion flat.
+    is, but for ``s`` and ``epsilon``, the log loss of the probabilities ``1 / (1 + exp(-(a z + b)))`` that the decisions
+    give, a proper score. The label smoothing ``s`` is in the manner of Platt's [1]_: without it ``a`` runs away where
+    every row is on its side. It does not depend on the number of rows, so that a weight of 2 is a row given twice. Where
+    the decisions are no better than chance, ``a`` is 0 and the criterion flat.
+
+    The share ``epsilon`` of ``outliers`` is the likelihood of a row that no decision explains, so ``rho`` is at most
+    ``-log(epsilon)``. Without it a few rows far on the wrong side, such as a large ``C`` gives, set the unit for all and
+    cost more than many errors.
 
     By the envelope theorem its slopes are those at the fitted ``a`` and ``b``; its curvature is the Schur complement in
     them, one column for each.
@@ -240,6 +245,8 @@ class ProfiledLogistic(Criterion):
         Whether an offset ``b`` is fitted as well.
     smoothing : float, above 0 and below 0.5
         The share ``s`` of the other label.
+    outliers : float, at least 0 and below 0.5
+        The share ``epsilon``; 0 for the plain logistic loss.
 
     References
     ----------
@@ -257,26 +264,50 @@ class ProfiledLogistic(Criterion):
 
     offset: bool = False
     smoothing: float = 0.005
+    outliers: float = 0.0
 
-    _arguments: ClassVar[Table] = {"offset": FLAG, "smoothing": number(above=0, below=0.5)}
+    _arguments: ClassVar[Table] = {
+        "offset": FLAG,
+        "smoothing": number(above=0, below=0.5),
+        "outliers": number(at_least=0, below=0.5),
+    }
 
     def __post_init__(self) -> None:
         check_arguments(self)
 
+    def _of_margins(self, m: Array) -> tuple[Array, Array, Array]:
+        """The loss of every margin, its slope and its curvature."""
+        s, share = self.smoothing, self.outliers
+        loss, slope, bend = np.logaddexp(0.0, -m) + s * m, s - expit(-m), expit(m) * expit(-m)
+        if not share:
+            return loss, slope, bend
+        # The likelihood of the row as it is, among that and of an outlier: what the row counts.
+        rest = np.logaddexp(np.log(share), np.log1p(-share) - loss)
+        counts = np.exp(np.log1p(-share) - loss - rest)
+        return -rest, counts * slope, counts * bend - counts * (1.0 - counts) * slope**2
+
     def fitted(self, out: OutOfFold) -> tuple[float, float]:
-        """The unit ``a`` and the offset ``b``; Newton's method on a convex function of one or two numbers."""
-        y, v, s, unit = out.y, out.v, self.smoothing, _unit(out)
+        """The unit ``a`` and the offset ``b``: Newton's method on a function of one or two numbers.
+
+        With outliers it may have several minima: it starts from the best of many units.
+        """
+        y, v, unit = out.y, out.v, _unit(out)
         A = np.column_stack([out.z / unit, np.ones(len(y))])[:, : 2 if self.offset else 1]
         x = np.zeros(A.shape[1])
 
         def value(x: Array) -> float:
-            m = y * (A @ x)
-            return float(v @ (np.logaddexp(0.0, -m) + s * m))
+            return float(v @ self._of_margins(y * (A @ x))[0])
 
+        if self.outliers:
+            trials = np.concatenate([[0.0], UNITS])
+            x[0] = trials[int(np.argmin([v @ self._of_margins(a * y * A[:, 0])[0] for a in trials]))]
         for _ in range(100):
-            m, before = y * (A @ x), value(x)
-            slope = (v * y * (s - expit(-m))) @ A
-            H = (A.T * (v * expit(m) * expit(-m))) @ A
+            (_, slopes, bends), before = self._of_margins(y * (A @ x)), value(x)
+            slope = (v * y * slopes) @ A
+            H = (A.T * (v * bends)) @ A
+            if self.outliers:  # not convex away from a minimum
+                values, vectors = np.linalg.eigh(H)
+                H = (vectors * np.abs(values)) @ vectors.T
             free = np.ones(len(x), bool)
             free[0] = x[0] > 0 or slope[0] < 0
             if np.max(np.abs(slope[free]), initial=0.0) <= 1e-15:
@@ -305,23 +336,21 @@ class ProfiledLogistic(Criterion):
         return int(self.fitted(out)[0] > 0) + int(self.offset)
 
     def by_row(self, out: OutOfFold) -> Array:
-        """The log loss of every row at the fitted unit."""
+        """The loss of every row at the fitted unit."""
         a, b = self.fitted(out)
-        m = out.y * (a * out.z + b)
-        return np.logaddexp(0.0, -m) + self.smoothing * m
+        return self._of_margins(out.y * (a * out.z + b))[0]
 
     def slopes(self, out: OutOfFold) -> list[Array]:
         """Derivatives at the fitted unit: what the unit itself moves is nothing to first order."""
         a, b = self.fitted(out)
-        m = out.y * (a * out.z + b)
-        return out.by_part(out.v * a * out.y * (self.smoothing - expit(-m)))
+        return out.by_part(out.v * a * out.y * self._of_margins(out.y * (a * out.z + b))[1])
 
     def curvature(self, out: OutOfFold, window: float | None = WINDOW) -> Curvature:
         """Second derivatives at the fitted unit, less what refitting it takes back."""
         a, b = self.fitted(out)
         z, y, v = out.z, out.y, out.v
-        m = y * (a * z + b)
-        bend = v * expit(m) * expit(-m)
+        _, slopes, bends = self._of_margins(y * (a * z + b))
+        bend = v * bends
         diagonal = out.by_part(a * a * bend)
         if a == 0:
             return Curvature(diagonal)
@@ -329,12 +358,16 @@ class ProfiledLogistic(Criterion):
         unit = _unit(out)
         A = np.column_stack([z / unit, np.ones(len(z))])[:, : 2 if self.offset else 1]
         cross = a * bend[:, None] * A
-        cross[:, 0] += v * y * (self.smoothing - expit(-m)) / unit
+        cross[:, 0] += v * y * slopes / unit
         inner = (A.T * bend) @ A
         values, vectors = np.linalg.eigh(inner)
         kept = values > 1e-14 * values.max(initial=0.0)
         columns = cross @ (vectors[:, kept] / np.sqrt(values[kept]))
         return Curvature(diagonal, out.by_part(columns), -np.ones(int(kept.sum())))
+
+
+UNITS = np.exp(np.linspace(-4.0, 7.0, 23))
+"""Units, in root mean square decisions, of which the best is where fitting begins if there may be outliers."""
 
 
 def _unit(out: OutOfFold) -> float:

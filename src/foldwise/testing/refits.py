@@ -104,12 +104,17 @@ class CrossValidation:
     def _profiled(self, z: np.ndarray, y: np.ndarray, v: np.ndarray) -> float:
         """The logistic loss in the best unit of all decisions together, by a solver that knows nothing of it."""
         s, unit = self.criterion.smoothing, max(float(np.abs(z).max()), np.finfo(float).tiny)
+        share = self.criterion.outliers
 
         def loss(x: np.ndarray) -> float:
             m = y * (np.exp(x[0]) * z / unit + (x[1] if self.criterion.offset else 0.0))
-            return float(v @ (np.logaddexp(0.0, -m) + s * m))
+            rows = np.logaddexp(0.0, -m) + s * m
+            return float(v @ (-np.log(share + (1.0 - share) * np.exp(-rows)) if share else rows))
 
-        starts = [np.array([start, 0.0]) for start in (-8.0, 0.0, 3.0, 8.0)]
+        # With outliers there may be several minima.
+        near = np.linspace(-8.0, 16.0, 97)
+        best = near[int(np.argmin([loss(np.array([start, 0.0])) for start in near]))]
+        starts = [np.array([start, 0.0]) for start in (-8.0, 0.0, 3.0, 8.0, best)]
         ends = [
             minimize(loss, x, method="Nelder-Mead", options={"xatol": 1e-10, "fatol": 1e-15, "maxiter": 4000})
             for x in starts
