@@ -397,9 +397,9 @@ def test_a_loss_without_curvature_is_refused():
     from foldwise.problems.kernel import KernelProblem
 
     bilevel, _ = program(SquaredHinge(), Squared(), RBF(0.4))
-    parts = bilevel.problems[0]
+    problem = bilevel.problems[0]
     with pytest.raises(ValueError, match="second derivative; got Hinge"):
-        KernelProblem(parts.gram, parts.Y, parts.folds, Hinge(), parts.parameters, True)
+        KernelProblem(replace(problem.data, loss=Hinge()), problem.gram)
 
 
 def test_huge_systems_and_indefinite_ones():

@@ -74,10 +74,8 @@ class SemiparametricModel(KernelModel):
         for train, validation in parts.splits:
             Psi = self.psi(parts.dense, parts.rows, train, validation)
             weight = None if parts.rows.weight is None else parts.rows.weight[train]
-            own.append((Psi @ independent(Psi[train], weight))[parts.folds.order])
-        return SemiparametricProblem(
-            parts.gram, parts.Y, parts.folds, self.loss, parts.parameters, own, parts.weight, parts.n_total
-        )
+            own.append((Psi @ independent(Psi[train], weight))[parts.data.folds.order])
+        return SemiparametricProblem(parts.data, parts.gram, own)
 
     def smoothed(self, band: float) -> KernelModel | None:
         """A kernel model with an intercept; it learns what a fit of the basis leaves (:meth:`without_basis`)."""

@@ -21,12 +21,11 @@ from scipy.linalg import block_diag
 
 from foldwise.linalg import Bordered, null_space
 from foldwise.losses import Loss
-from foldwise.problems.base import Array, State
+from foldwise.problems.base import Array, State, TaskData
 from foldwise.problems.dual import DualLinearization, DualProblem
-from foldwise.problems.folds import Folds
 from foldwise.problems.gram import Gram, System, submatrix
 from foldwise.problems.kernel import KernelLinearization, KernelSolution
-from foldwise.problems.parameters import Canonical, ParameterMap
+from foldwise.problems.parameters import Canonical
 from foldwise.problems.written import Written
 
 __all__ = ["BorderedSystem", "Centre", "SemiparametricProblem", "Shares", "centre", "spans"]
@@ -177,7 +176,7 @@ class SemiparametricProblem(DualProblem):
 
     Parameters
     ----------
-    gram, Y, folds, loss, parameters, weight, n_total : as in :class:`~foldwise.problems.kernel.KernelProblem`
+    data, gram : as in :class:`~foldwise.problems.kernel.KernelProblem`
     columns : list of ndarray, shape (n, r_t)
         Independent columns of every split, on all rows.
     """
@@ -185,18 +184,8 @@ class SemiparametricProblem(DualProblem):
     state_type: ClassVar[Any] = Shares
     form: ClassVar[str] = "columns"
 
-    def __init__(
-        self,
-        gram: Any,
-        Y: Array,
-        folds: Folds,
-        loss: Loss,
-        parameters: ParameterMap,
-        columns: list[Array],
-        weight: Array | None = None,
-        n_total: int | None = None,
-    ) -> None:
-        super().__init__(gram, Y, folds, loss, parameters, True, weight, n_total)
+    def __init__(self, data: TaskData, gram: Any, columns: list[Array]) -> None:
+        super().__init__(data, gram)
         self.columns = columns
         self.n_free = max((Q.shape[1] for Q in columns), default=0)
 
