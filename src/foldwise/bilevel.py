@@ -219,7 +219,8 @@ class Bilevel:
                 u,
                 exact,
                 window,
-                self.problems[i].validation_gram if bend.grams else None,
+                self.problems[i].validation_gram,
+                bend.constant,
             )
             total += part
             moved += columns if bend.columns and own else 0.0

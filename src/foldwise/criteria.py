@@ -109,14 +109,14 @@ class OutOfFold:
 class Curvature:
     """Second derivatives in the decisions: ``diag(diagonal) + columns diag(signs) columns'``, all by part.
 
-    ``grams`` says that the diagonal is exactly ``2 v``, as of the squared error: problems that keep weighted Gram
-    matrices of their validation rows then need not go through the rows again.
+    ``constant`` says that the diagonal is exactly this number times ``v``, as 2 of the squared error: problems that
+    keep weighted Gram matrices of their validation rows then need not go through the rows again.
     """
 
     diagonal: list[Array]
     columns: list[Array] = field(default_factory=list)
     signs: Array = field(default_factory=lambda: np.zeros(0))
-    grams: bool = False
+    constant: float | None = None
 
 
 class Criterion:
@@ -203,8 +203,9 @@ class MeanLoss(Criterion):
 
     def curvature(self, out: OutOfFold, window: float | None = WINDOW) -> Curvature:
         """Weighted second derivatives; rows do not know of each other."""
-        if isinstance(self.loss, Squared):
-            return Curvature([2.0 * part.v for part in out.parts], grams=True)
+        constant = self.loss.constant_curvature
+        if constant is not None:
+            return Curvature([constant * part.v for part in out.parts], constant=constant)
         bends = [p.v * row_curvature(self.loss, p.z, p.y, p.v, window) for p in out.parts]
         return Curvature(bends)
 

@@ -13,7 +13,7 @@ from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils.validation import check_is_fitted, validate_data
 
 from foldwise.arguments import FLAG, NONE, Rule, Table, check_arguments, integer, number, one_of
-from foldwise.basis import as_basis, columns, framed, independent, with_constant
+from foldwise.basis import as_basis, columns, independent, with_constant
 from foldwise.estimators.encoding import (
     CallbackSupportMixin,
     all_or_nothing,
@@ -23,6 +23,7 @@ from foldwise.estimators.encoding import (
 )
 from foldwise.estimators.kernel import KERNEL, KernelByName, as_kernel, kernel_roles, kernel_tunable
 from foldwise.estimators.tunable import Tunable
+from foldwise.frames import as_frame
 from foldwise.kernels import Kernel, Precomputed
 from foldwise.losses import EpsilonInsensitive
 from foldwise.models.base import Role
@@ -289,7 +290,7 @@ class SemiparametricSVR(CallbackSupportMixin, RegressorMixin, KernelByName):
             self.basis_, Psi = None, basis
             labels = [f"psi{k}" for k in range(basis.shape[1])]
         else:
-            frame = framed(X, names)
+            frame = as_frame(X, names)
             self.basis_ = basis.fit(frame)
             Psi = columns(basis, frame)
             labels = _labels(basis, Psi.shape[1], names)
@@ -304,7 +305,7 @@ class SemiparametricSVR(CallbackSupportMixin, RegressorMixin, KernelByName):
         if self.basis_ is not None:
             if basis is not None:
                 raise ValueError("this model makes its basis from X; leave basis out")
-            Psi = columns(self.basis_, framed(X, getattr(self, "feature_names_in_", None)))
+            Psi = columns(self.basis_, as_frame(X, getattr(self, "feature_names_in_", None)))
         else:
             K = len(self.basis_coef_) - self.constant_added_
             given = None if basis is None else as_basis(np.asarray(basis, float))

@@ -41,6 +41,8 @@ class Loss:
     classical: ClassVar[bool] = False
     """Whether it is the hinge or the tube, whose kernel machines LIBSVM trains."""
     differentiable: ClassVar[bool] = True
+    constant_curvature: ClassVar[float | None] = None
+    """The second derivative where it is the same everywhere: what Gram matrices of rows are multiplied by."""
     tunable: ClassVar[tuple[str, ...]] = ()
     _arguments: ClassVar[Table] = {}
 

@@ -24,7 +24,7 @@ from joblib import effective_n_jobs
 from sklearn.base import clone
 from sklearn.utils import _safe_indexing, get_tags
 
-from foldwise.arguments import FLAG, FOLDS, NONE, Rule, check_arguments, check_value, integer
+from foldwise.arguments import FLAG, FOLDS, NONE, Rule, check_arguments, check_value, integer, is_splitter
 from foldwise.callbacks import ProgressBar
 from foldwise.criteria import Criterion, OutOfFold, Part, as_criterion, criterion_name
 from foldwise.estimators.adapters import describe
@@ -109,7 +109,7 @@ class Outer:
         """Read the data and refuse what some search would stumble over."""
         probe = clone(search)
         check_arguments(probe)
-        if isinstance(search.cv, Iterable) and not hasattr(search.cv, "split"):
+        if isinstance(search.cv, Iterable) and not is_splitter(search.cv):
             raise ValueError(
                 "cv of the search is a list of rows, which are other rows in every outer fold; give the search a "
                 "number of folds or a splitter"

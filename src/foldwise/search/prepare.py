@@ -16,6 +16,7 @@ from foldwise.bilevel import Bilevel
 from foldwise.bounds import check_size, check_varies, data_facts, dimensions_of, read_space
 from foldwise.criteria import Criterion
 from foldwise.estimators.tunable import Tunable
+from foldwise.frames import column_names
 from foldwise.losses import Loss
 from foldwise.models.base import Array, Assembly, DataFacts, Model, Rows, Sheet, make_space
 from foldwise.space import Dimension
@@ -286,5 +287,4 @@ def _transformed(tunable: Tunable, model: Model, data: Data) -> CutSheets:
         names = steps.get_feature_names_out()
     except (AttributeError, ValueError):  # a step that does not name its columns
         names = None
-    columns = getattr(head, "columns", None)
-    return CutSheets(sheets, names, None if columns is None else [str(name) for name in columns])
+    return CutSheets(sheets, names, column_names(head))

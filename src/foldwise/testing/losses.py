@@ -166,7 +166,7 @@ def _check_piecewise_quadratic(loss: Any, z: np.ndarray, y: np.ndarray, name: st
     epsilon = getattr(loss, "epsilon", 0.0)
     close(a * z - b0 - epsilon * b1, loss.grad(z, y), 1e-12, f"{name}: a z - b0 - epsilon b1", floor=1e-2)
     require(np.array_equal(a, loss.hess(z, y)), f"{name}: the coefficient a is not the second derivative")
-    if hasattr(loss, "grad_epsilon"):
+    if "epsilon" in loss.tunable:
         require(np.array_equal(-b1, loss.grad_epsilon(z, y)), f"{name}: b1 is not -grad_epsilon")
     for part in loss.coefficients(np.full(z.shape, NONE), y):
         require(not part.any(), f"{name}: rows that take no part must have zero coefficients")

@@ -18,7 +18,6 @@ import numpy as np
 
 from foldwise.bilevel import Bilevel
 from foldwise.criteria import WINDOW, row_curvature
-from foldwise.losses import Squared
 from foldwise.optimizers.pbp.subproblem import ArrowModel, Polyhedron
 from foldwise.optimizers.quadratic import natural_units
 from foldwise.problems.curvature import PieceGram, WeightedGram, is_gram_free
@@ -199,19 +198,20 @@ class Penalised:
         if self._outer_hessians is not None:
             return self._outer_hessians
         criterion, out = self.criterion, []
+        constant = criterion.constant_curvature
         for problem, w, z, unit in zip(self.problems, centre.W, centre.Z, self.column, strict=True):
             both, D = np.outer(unit, unit), problem.n_columns
             part = [np.zeros((D, D)) for _ in range(problem.n_tasks)]
             point = problem.at(w, centre.theta, z)
             for m, rows, decision, y, v in problem.validation(point):
-                gram = problem.validation_gram(m) if isinstance(criterion, Squared) else None
+                gram = None if constant is None else problem.validation_gram(m)
                 if gram is not None:
-                    part[m] = 2.0 * gram / both
+                    part[m] = constant * gram / both
                     continue
                 bend = v * np.maximum(row_curvature(criterion, decision, y, v, WINDOW), 0.0)
                 part[m] = problem.design.gram(bend, rows) / both
             out += part
-        if isinstance(criterion, Squared):
+        if constant is not None:
             self._outer_hessians = out
         return out
 
