@@ -5,7 +5,7 @@ from __future__ import annotations
 import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Self
 
 import numpy as np
 from sklearn.base import RegressorMixin
@@ -154,18 +154,18 @@ class SemiparametricSVR(CallbackSupportMixin, RegressorMixin, KernelByName):
 
     def __init__(
         self,
-        basis=None,
-        kernel="rbf",
+        basis: Any = None,
+        kernel: str | Kernel = "rbf",
         *,
-        C=1.0,
-        epsilon=0.1,
-        fit_intercept=True,
-        solver="auto",
-        tol=1e-3,
-        cache_size=200,
-        max_iter=None,
-        memory_limit=8e9,
-    ):
+        C: float = 1.0,
+        epsilon: float = 0.1,
+        fit_intercept: bool = True,
+        solver: str = "auto",
+        tol: float = 1e-3,
+        cache_size: float = 200,
+        max_iter: int | None = None,
+        memory_limit: float = 8e9,
+    ) -> None:
         self.basis = basis
         self.kernel = kernel
         self.C = C
@@ -187,7 +187,7 @@ class SemiparametricSVR(CallbackSupportMixin, RegressorMixin, KernelByName):
             )
         return kernel
 
-    def _model(self, classes, d: int) -> SemiparametricModel:
+    def _model(self, classes: Any, d: int) -> SemiparametricModel:
         """The model as a search sees it."""
         kernel = self._kernel(getattr(self, "feature_names_in_", None))
         own = kernel_roles(kernel, d)
@@ -212,7 +212,7 @@ class SemiparametricSVR(CallbackSupportMixin, RegressorMixin, KernelByName):
         return EpsilonInsensitive()
 
     @with_callbacks
-    def fit(self, X, y, sample_weight=None):
+    def fit(self, X: Any, y: Any, sample_weight: Any = None) -> Self:
         """Train on ``X`` (n, d), dense or sparse (made dense), and targets ``y`` (n,)."""
         with all_or_nothing(self):
             check_arguments(self)
@@ -241,7 +241,9 @@ class SemiparametricSVR(CallbackSupportMixin, RegressorMixin, KernelByName):
             self.basis_rank_ = T.shape[1]
         return self
 
-    def _solve(self, kernel: Kernel, X, y, weight, Q) -> tuple[np.ndarray, np.ndarray]:
+    def _solve(
+        self, kernel: Kernel, X: np.ndarray, y: np.ndarray, weight: np.ndarray, Q: np.ndarray
+    ) -> tuple[np.ndarray, np.ndarray]:
         """Coefficients of the rows and of the independent columns."""
         c, epsilon = self.C * weight, float(self.epsilon)
         if self.solver == "auto" and len(y) <= EXACT_ROWS:
@@ -332,16 +334,16 @@ class SemiparametricSVR(CallbackSupportMixin, RegressorMixin, KernelByName):
             out[first : first + step] = self.kernel_(block, self.support_vectors_) @ self.dual_coef_[0]
         return out
 
-    def predict(self, X, basis=None):
+    def predict(self, X: Any, basis: Any = None) -> np.ndarray:
         """Predicted targets, shape (n,); ``basis`` are the new rows' columns for a model trained with an array."""
         X = self._rows(X)
         return self._kernel_part(X) + self._psi(X, basis) @ self.basis_coef_
 
-    def kernel_part(self, X):
+    def kernel_part(self, X: Any) -> np.ndarray:
         """The part ``f(x)`` that the kernel learns, shape (n,)."""
         return self._kernel_part(self._rows(X))
 
-    def parametric_part(self, X, basis=None):
+    def parametric_part(self, X: Any, basis: Any = None) -> np.ndarray:
         """The part ``sum_k beta_k psi_k(x)``, shape (n,)."""
         return self._psi(self._rows(X), basis) @ self.basis_coef_
 
@@ -351,7 +353,14 @@ class SemiparametricSVR(CallbackSupportMixin, RegressorMixin, KernelByName):
         check_is_fitted(self)
         return float(self.basis_coef_[-1]) if self.constant_added_ else 0.0
 
-    def partial_effects(self, X, features=None, *, points=50, max_rows=200) -> list[PartialEffect]:
+    def partial_effects(
+        self,
+        X: Any,
+        features: Sequence[int | str] | None = None,
+        *,
+        points: int = 50,
+        max_rows: int = 200,
+    ) -> list[PartialEffect]:
         """How the two parts of the prediction change with single features.
 
         Each feature is set to ``points`` values between its smallest and largest in ``X``, and the predictions of (at
@@ -391,7 +400,7 @@ class SemiparametricSVR(CallbackSupportMixin, RegressorMixin, KernelByName):
     def _effect(self, X: np.ndarray) -> np.ndarray:
         return self._psi(X, None) @ self.basis_coef_
 
-    def __sklearn_tags__(self):
+    def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()
         tags.input_tags.pairwise = self.kernel == "precomputed" or isinstance(self.kernel, Precomputed)
         tags.input_tags.sparse = True
