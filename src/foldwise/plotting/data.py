@@ -26,7 +26,6 @@ __all__ = [
     "Relevance",
     "ValidationTest",
     "contour_data",
-    "criterion_words",
     "folds_data",
     "growth_data",
     "history_data",
