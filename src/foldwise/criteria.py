@@ -206,8 +206,8 @@ class MeanLoss(Criterion):
         constant = self.loss.constant_curvature
         if constant is not None:
             return Curvature([constant * part.v for part in out.parts], constant=constant)
-        bends = [p.v * row_curvature(self.loss, p.z, p.y, p.v, window) for p in out.parts]
-        return Curvature(bends)
+        diagonal = [p.v * row_curvature(self.loss, p.z, p.y, p.v, window) for p in out.parts]
+        return Curvature(diagonal)
 
 
 def row_curvature(loss: Loss, z: Array, y: Array, v: Array, window: float | None) -> Array:

@@ -176,9 +176,9 @@ def _solved(
 ) -> np.ndarray:
     """The solution of a smooth linear machine's training problem, by Newton's method from ``x``."""
     for _ in range(50):
-        slope, bend = _slopes(machine, A @ x, y)
+        slope, curvature = _slopes(machine, A @ x, y)
         g = pull * x + (cost * slope) @ A
-        H = np.diag(pull) + (A.T * (cost * bend)) @ A
+        H = np.diag(pull) + (A.T * (cost * curvature)) @ A
         unit = 1.0 / np.sqrt(np.maximum(np.diag(H), np.finfo(float).tiny))
         step = unit * np.linalg.lstsq(H * np.outer(unit, unit), -unit * g, rcond=1e-15)[0]
         first, t = float(g @ step), 1.0

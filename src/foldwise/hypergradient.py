@@ -39,7 +39,7 @@ def gradient(
 def hessian(
     response: Linearization,
     parts: Sequence[Part],
-    bends: Sequence[Array],
+    curvatures: Sequence[Array],
     columns: Sequence[Array],
     u: Array,
     exact: bool = True,
@@ -49,9 +49,9 @@ def hessian(
 ) -> tuple[Array, Array, Array]:
     """Hyper-Hessian without the change-of-scale term, the sensitivities ``J``, and the columns moved by them.
 
-    ``bends`` is the diagonal of the criterion's curvature on the problem's ``parts`` and ``columns`` what it adds to
-    that, (rows, k) each. ``J`` has shape (tasks, variables, p). The columns of all problems together are one matrix, so
-    they come back as they are in ``theta``, (p, k), to be added up. ``grams`` gives Gram matrices of validation rows
+    ``curvatures`` is the diagonal of the criterion's curvature on the problem's ``parts`` and ``columns`` what it adds
+    to that, (rows, k) each. ``J`` has shape (tasks, variables, p). The columns of all problems together are one matrix,
+    so they come back as they are in ``theta``, (p, k), to be added up. ``grams`` gives Gram matrices of validation rows
     that are at hand, which serve where the diagonal is ``constant`` times the weights.
     """
     J = response.sensitivities()
@@ -64,7 +64,7 @@ def hessian(
         if gram is None or len(columns):
             move = response.moves(J, part.m, part.rows)
         if gram is None:
-            out += (move * bends[i]) @ move.T
+            out += (move * curvatures[i]) @ move.T
         if len(columns):
             moved += move @ columns[i]
     if exact:

@@ -180,7 +180,7 @@ def test_the_hyperhessian_is_that_of_gauss_and_newton():
     J, wanted = moves(bilevel, theta), 0.0
     for m, rows, _, _, v in problem.validation(evaluation.solutions[0]):
         wanted = wanted + 2.0 * (J[m, :-1][rows].T * v) @ J[m, :-1][rows]
-    wanted[np.diag_indices(3)] += evaluation.solutions[0].par.bend * evaluation.gradient
+    wanted[np.diag_indices(3)] += evaluation.solutions[0].par.scale_curvature * evaluation.gradient
     assert np.abs(wanted).max() > 1e-3
     assert relative_error(evaluation.hessian, wanted) < 1e-6
 

@@ -133,5 +133,5 @@ def typical_curvature(loss: Loss, spread: float) -> float:
         flat = loss.replace(epsilon=0.0) if "epsilon" in loss.tunable else loss
         slope = np.abs(flat.grad(np.array([spread, -spread]), np.zeros(2))).max()
         return max(float(slope) / spread, np.finfo(float).tiny)
-    bend = float(loss.hess(np.zeros(1), np.ones(1))[0])
-    return bend if bend > 0.1 else 1.0
+    curvature = float(loss.hess(np.zeros(1), np.ones(1))[0])
+    return curvature if curvature > 0.1 else 1.0

@@ -167,10 +167,10 @@ class BoxedLinearization(SmoothLinearization):
             for name in problem.loss.tunable
             if par.tunes(name)
         }
-        self.bends = problem.training(loss.hess(Z, y), tasks)
+        self.curvatures = problem.training(loss.hess(Z, y), tasks)
 
     def gram_times(self, U: Array) -> Array:
-        return self.problem.pulled_by_cell(self.bends * self.problem.design.decisions(U))
+        return self.problem.pulled_by_cell(self.curvatures * self.problem.design.decisions(U))
 
     def pulls(self) -> dict[str, tuple[Array, Array]]:
         """Both penalties."""

@@ -164,14 +164,14 @@ class KernelLinearization(Linearization):
         """The factored system of every task at its solution."""
         problem, solution = self.problem, self.solution
         c = problem.strength(self.par)
-        bends = problem.loss_at(self.par).hess(solution.decisions, problem.targets()) * c
+        curvatures = problem.loss_at(self.par).hess(solution.decisions, problem.targets()) * c
         out: list[System] = []
         for m in range(problem.n_tasks):
             if m in solution.pins:
                 out.append(PinnedSystem.build(self.gram, problem.n_rows, *solution.pins[m]))
                 continue
-            rows = np.flatnonzero(bends[m] > 1e-14 * c[m].max())
-            out.append(self.gram.system(rows, bends[m][rows], problem.intercept))
+            rows = np.flatnonzero(curvatures[m] > 1e-14 * c[m].max())
+            out.append(self.gram.system(rows, curvatures[m][rows], problem.intercept))
         return out
 
     def effects(self) -> tuple[dict[str, Array], dict[str, Array]]:

@@ -99,10 +99,10 @@ class LinearProblem(WeightProblem):
     def hess(self, W: Array, par: Canonical) -> Array:
         """``d2E_m/dw2``: shape (tasks, columns, columns)."""
         tasks = np.arange(self.n_tasks)
-        bends = self.loss_at(par).hess(self.design.decisions(W), self.targets())
-        bends = self.training(bends * self.by_row(par.c), tasks)
+        curvatures = self.loss_at(par).hess(self.design.decisions(W), self.targets())
+        curvatures = self.training(curvatures * self.by_row(par.c), tasks)
         diagonal = self.diagonal(par)
-        out = np.stack([self.design.gram(row) for row in bends])
+        out = np.stack([self.design.gram(row) for row in curvatures])
         for m in tasks.tolist():
             self.penalty.add_to(out[m], diagonal, m)
         return out

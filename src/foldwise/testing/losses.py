@@ -129,17 +129,18 @@ def _check_derivatives(loss: Loss, z: np.ndarray, y: np.ndarray, name: str) -> N
         )
         return
     close(hess, slope, 1e-8, f"{name}.hess", floor=1e-2)
-    bend = (loss.hess(z + h, y) - loss.hess(z - h, y)) / (2 * h)
+    curvature = (loss.hess(z + h, y) - loss.hess(z - h, y)) / (2 * h)
     third = loss.third(z, y)
     if loss.piecewise_quadratic or not third.any():
         require(
-            not third.any() and not bend.any(), f"{name}: a piecewise quadratic loss has no third derivative"
+            not third.any() and not curvature.any(),
+            f"{name}: a piecewise quadratic loss has no third derivative",
         )
     else:
         # The second derivative may have corners of its own; there the difference is between two third derivatives.
         smooth = np.abs(loss.third(z + 2 * h, y) - loss.third(z - 2 * h, y)) < 1e-2 * np.max(np.abs(third))
         require(smooth.mean() > 0.9, f"{name}.third jumps nearly everywhere")
-        close(third[smooth], bend[smooth], 1e-7, f"{name}.third", floor=1e-2)
+        close(third[smooth], curvature[smooth], 1e-7, f"{name}.third", floor=1e-2)
 
 
 def _check_tunable(loss: Loss, own: str, seed: int) -> None:

@@ -193,7 +193,7 @@ class Run:
         x: np.ndarray,
         name: str,
         tol: float,
-        how: tuple[str, str],
+        ended: tuple[str, str],
         iterations: int,
         elapsed: float,
         final: bool = True,
@@ -209,7 +209,7 @@ class Run:
             choice = self.evaluate.narrowed(choice)
             value, _ = self.evaluate(choice)
         claimed = float(mpcc.cost @ x)
-        stage = Stage(name, tol, *how, iterations, claimed, value, elapsed)
+        stage = Stage(name, tol, *ended, iterations, claimed, value, elapsed)
         self.stages.append(stage)
         before = self.last
         if (
@@ -221,8 +221,8 @@ class Run:
             self.last = {
                 "claimed": claimed,
                 "objective": value,
-                "status": how[0],
-                "detail": how[1],
+                "status": ended[0],
+                "detail": ended[1],
                 "complementarity": mpcc.residual(x),
                 "product": float(np.max(g * h, initial=0.0)),
                 "final": final,
@@ -254,7 +254,7 @@ class Run:
         return None if self.polish is None else self.polish(exact, x, until)
 
     def settle(
-        self, formulation: Formulation, x: np.ndarray, name: str, tol: float, how: tuple[str, str]
+        self, formulation: Formulation, x: np.ndarray, name: str, tol: float, ended: tuple[str, str]
     ) -> None:
         """From the end of a homotopy to the minimiser of the linear piece of the exact program that it lies on."""
         if not isinstance(formulation, LinearFormulation):
@@ -266,7 +266,7 @@ class Run:
         vertex = self.vertex(choice, there, self.last["objective"], self.deadline)
         if vertex is not None:
             elapsed = time.perf_counter() - began
-            self.record(exact, vertex, name, tol, (how[0], f"{how[1]}; settled"), 0, elapsed)
+            self.record(exact, vertex, name, tol, (ended[0], f"{ended[1]}; settled"), 0, elapsed)
             self._nudge(exact.decode(vertex))
 
     def _nudge(self, choice: Choice) -> None:

@@ -164,8 +164,8 @@ class _Passes:
             if exact is not None:
                 x, status = exact, "solved"
         elapsed = time.perf_counter() - began
-        how = status, result.status
-        choice = run.record(self.formulation, x, self.name, tol, how, programs_solved, elapsed)
+        words = status, result.status
+        choice = run.record(self.formulation, x, self.name, tol, words, programs_solved, elapsed)
         if run.stages[-1].objective < seen.value:
             seen.value, seen.choice = run.stages[-1].objective, choice
         return seen

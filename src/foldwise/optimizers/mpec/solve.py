@@ -146,12 +146,12 @@ def _homotopy(
         if outcome.status not in ("solved", "time limit"):
             outcome = _again(run, formulation, program, outcome, settings)
         x, y, bound_duals = outcome.x, outcome.y, outcome.bound_duals
-        how, late = (outcome.status, outcome.detail), run.late() or outcome.status == "time limit"
+        ended, late = (outcome.status, outcome.detail), run.late() or outcome.status == "time limit"
         end = late or level <= tol
-        run.record(formulation, x, name, float(level), how, outcome.iterations, outcome.elapsed, final=end)
+        run.record(formulation, x, name, float(level), ended, outcome.iterations, outcome.elapsed, final=end)
         if run.late() or outcome.status == "time limit":
             return
-    run.settle(formulation, x, name, tol, how)
+    run.settle(formulation, x, name, tol, ended)
 
 
 def _again(
