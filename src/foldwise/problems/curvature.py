@@ -28,7 +28,7 @@ from foldwise.problems.rowspace import RowSpace
 if TYPE_CHECKING:
     from foldwise.problems.linear import LinearProblem
 
-__all__ = ["Curvature", "GramFree", "PieceGram", "WeightedGram", "make_curvature", "stores_grams"]
+__all__ = ["GramFree", "LossCurvature", "PieceGram", "WeightedGram", "make_curvature", "stores_grams"]
 
 Array: TypeAlias = np.ndarray[Any, Any]
 Inverse: TypeAlias = Callable[[Array], Array]
@@ -40,7 +40,7 @@ WIDE = 2.0
 """With this many columns to a row, systems in the space of the rows are the smaller ones."""
 
 
-class Curvature(Protocol):
+class LossCurvature(Protocol):
     """Sums over rows at the weights that it was last brought to; the workspace of a linear problem."""
 
     def refresh(self, Z: Array, par: Canonical, tasks: Array) -> Array:
@@ -72,7 +72,7 @@ def stores_grams(problem: LinearProblem) -> bool:
     return pieces and stored <= GRAM_BYTES and not is_gram_free(problem)
 
 
-def make_curvature(problem: LinearProblem) -> Curvature:
+def make_curvature(problem: LinearProblem) -> LossCurvature:
     """The cheapest of the three for this problem."""
     if is_gram_free(problem):
         return GramFree(problem)

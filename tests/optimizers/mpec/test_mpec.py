@@ -14,7 +14,7 @@ import pytest
 import scipy.sparse as sp
 from scipy.optimize import linprog
 
-from foldwise.optimizers.mpec.backends import BACKENDS, Watch, solve
+from foldwise.optimizers.mpec.backends import BACKENDS, IterateWatch, solve
 from foldwise.optimizers.mpec.certificate import Local, b_stationary, certify
 from foldwise.optimizers.mpec.description import Choice, Description, Task
 from foldwise.optimizers.mpec.formulation import FORMS
@@ -364,7 +364,7 @@ def test_an_interrupt_passes_through_the_solver(backend):
 
 def test_iterates_that_are_not_finite_are_never_the_best():
     program = relax(formulate(small(0)).mpcc, 0.1)
-    watch = Watch(program, np.zeros(program.n), None)
+    watch = IterateWatch(program, np.zeros(program.n), None)
     watch.see(np.full(program.n, np.nan))
     assert np.all(np.isfinite(watch.best))
 

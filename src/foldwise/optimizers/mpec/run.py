@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from foldwise.optimizers.mpec.certificate import Local, b_stationary, certify
-from foldwise.optimizers.mpec.description import Choice, Description, Solution
+from foldwise.optimizers.mpec.description import Choice, Description, TrainedMachine
 from foldwise.optimizers.mpec.formulation import Formulation
 from foldwise.optimizers.mpec.inner import Evaluator
 from foldwise.optimizers.mpec.kernel import KernelFormulation
@@ -59,7 +59,7 @@ class Answer:
         The best hyper-parameters seen.
     objective : float
         The true criterion there: with every machine trained exactly.
-    solutions : list of Solution
+    solutions : list of TrainedMachine
         The machines.
     claimed, gap : float
         What the best solve took for the objective, and how far that is from the true one.
@@ -76,7 +76,7 @@ class Answer:
 
     choice: Choice
     objective: float
-    solutions: list[Solution]
+    solutions: list[TrainedMachine]
     claimed: float
     gap: float
     status: str
@@ -138,7 +138,7 @@ class Point:
 
     value: float
     choice: Choice
-    solutions: list[Solution]
+    solutions: list[TrainedMachine]
     x: np.ndarray
     exact: Formulation
 

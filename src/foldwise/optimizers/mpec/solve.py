@@ -9,7 +9,7 @@ import numpy as np
 from foldwise.optimizers.mpec.backends import BACKENDS, PRESETS, Outcome, solve
 from foldwise.optimizers.mpec.description import Choice, Description
 from foldwise.optimizers.mpec.formulation import FORMS, Formulation
-from foldwise.optimizers.mpec.nlp import RELAXATIONS, Program, piece, relax
+from foldwise.optimizers.mpec.nlp import RELAXATIONS, NonlinearProgram, piece, relax
 from foldwise.optimizers.mpec.packages import load_package
 from foldwise.optimizers.mpec.run import Answer, Run, formulate, unit_of
 from foldwise.optimizers.mpec.slams import linearise
@@ -155,7 +155,7 @@ def _homotopy(
 
 
 def _again(
-    run: Run, formulation: Formulation, program: Program, failed: Outcome, settings: dict[str, Any]
+    run: Run, formulation: Formulation, program: NonlinearProgram, failed: Outcome, settings: dict[str, Any]
 ) -> Outcome:
     """Once more from the exact machines at the hyper-parameters reached: feasible for every tolerance."""
     choice = formulation.decode(failed.x)
