@@ -55,6 +55,7 @@ from foldwise.search.plan import SearchOptions, SearchPlan, choose_method, make_
 from foldwise.search.prepare import Program, prepare
 from foldwise.search.refit import Refit
 from foldwise.search.run import SearchRun
+from foldwise.threads import suited_to
 from foldwise.version import __version__
 
 __all__ = ["BilevelSearchCV"]
@@ -537,7 +538,7 @@ class BilevelSearchCV(CallbackSupportMixin, BestEstimatorMixin):
     ) -> tuple[Result, SearchRun]:
         """Run the plan within the limits of this search; its result, and the run, which knows where it ended."""
         deadline = None if self.max_time is None else began + self.max_time
-        with self._callback(context) as callback:
+        with self._callback(context) as callback, suited_to(program.model.entries(program.facts)):
             limits = {"callback": callback, "deadline": deadline, "began": began}
             run = SearchRun(program, plan, journal, limits, self.n_jobs, self.low_rank is True)
             result = run.result()
@@ -594,10 +595,11 @@ class BilevelSearchCV(CallbackSupportMixin, BestEstimatorMixin):
         """Set what the folds say about new rows; an interrupt leaves it out."""
         self.probabilities_ = self.residuals_ = None
         try:
-            trust = run.trust()
+            trust, model = run.trust(), run.program.model
             if trust is not None:
-                self.probabilities_, self.residuals_ = trust.probabilities(), trust.residuals()
-                self.result_ = trust.told(self.result_)
+                with suited_to(model.entries(run.program.facts)):
+                    self.probabilities_, self.residuals_ = trust.probabilities(), trust.residuals()
+                    self.result_ = trust.told(self.result_)
         except KeyboardInterrupt:
             warnings.warn(
                 "interrupted after the search: error bars and probabilities are left out", stacklevel=4
