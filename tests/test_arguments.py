@@ -9,6 +9,7 @@ import re
 import numpy as np
 import pytest
 from sklearn.base import BaseEstimator
+from sklearn.metrics import r2_score
 from sklearn.svm import SVC
 
 import foldwise
@@ -100,7 +101,11 @@ REFUSED = {
         "criterion_weight": ["even", 0.5, [1, 2], {0: np.nan}, {0: -1.0}, True],
         "cv": [1, 0, -1, 2.0, 2.5, "5", "kfold", True, False, np.nan, {}, object(), []],
         "n_starts": [v for v in FROM_ONE if v is not None],
-        "refit": ["accuracy", lambda results: 0, None, 2, 1, []],
+        "scoring": ["acuracy", 3, [], {}, {1: "r2"}, ["r2", "r2"], "accuracy", [3], r2_score],
+        "refit": ["r2", None, 2, 1, []],
+        "return_train_score": [*FLAG, True],
+        "error_score": ["nan", None, np.inf, [0.0], True],
+        "threshold": ["no", 2, 1, 0, 0.5, [], np.nan, True],
         "rescale": ["no", None, 2, 1.0, []],
         "tol": [v for v in NOT_NEGATIVE if v is not None],
         "max_iter": [v for v in FROM_ONE if v is not None],
