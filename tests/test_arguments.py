@@ -96,6 +96,8 @@ REFUSED = {
     BilevelSearchCV: {
         "estimator": [None, 3, "svc", SVC, LinearSVC, [], BaseEstimator()],
         "space": ["C", 3, {"width": (1, 2)}, {}, [3], {"C": 3}, {"C": "ab"}, {"C": (1, np.nan)}, {"C": (0, 1, 2)}],
+        "param_grid": ["C", 3, {"width": [1, 2]}, {}, [3], {"C": []}, {"C": [0.0, 1.0]}],
+        "param_distributions": ["C", 3, {"width": (1, 2)}, [{}, 3]],
         "method": ["sgd", None, 3, [], optimizers.Grid, {"newton": 1}],
         "criterion": ["r2", "accuracy", None, 3, foldwise.Squared, print],
         "criterion_weight": ["even", 0.5, [1, 2], {0: np.nan}, {0: -1.0}, True],
@@ -244,6 +246,8 @@ NAMED = {
     "functions": "functions|basis",
     "method_options": "method_options|option 'pints'|tol|max_iter",
     "space": "space|hyper-parameter 'width'",
+    "param_grid": "param_grid|space|parameter 'width'|bounds of 'C'",
+    "param_distributions": "param_distributions|space|parameter 'width'",
     "basis": "basis",
 }
 """How an error names a parameter, where it does not by its name: by what is wrong inside it."""

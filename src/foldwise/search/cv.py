@@ -50,6 +50,7 @@ from foldwise.optimizers import METHODS
 from foldwise.optimizers.base import Minimizer
 from foldwise.result import Record, Result
 from foldwise.search.best import BestEstimatorMixin
+from foldwise.search.branches import fit_branches, has_choices
 from foldwise.search.data import read_data
 from foldwise.search.judge import Judge
 from foldwise.search.measure import Measure
@@ -59,6 +60,7 @@ from foldwise.search.prepare import Program, prepare
 from foldwise.search.refit import Refit
 from foldwise.search.run import SearchRun
 from foldwise.search.scoring import ERROR_SCORE, REFIT, SCORING, SINGLE, THRESHOLD, Scoring, read_scoring
+from foldwise.search.spaces import grid_points, range_of, read_branches
 from foldwise.search.table import chosen_row, cv_results
 from foldwise.version import __version__
 
@@ -80,8 +82,12 @@ MAY_CHANGE = {
 
 ANY_INTEGER = integer(-(2**31))
 SPACE = Rule(
-    "a dict or a list of names",
-    lambda v: isinstance(v, Mapping) or sequence(lambda name: isinstance(name, str), "").allows(v),
+    "a dict, a list of dicts or a list of names",
+    lambda v: (
+        isinstance(v, Mapping)
+        or sequence(lambda name: isinstance(name, str), "").allows(v)
+        or sequence(lambda one: isinstance(one, Mapping), "").allows(v)
+    ),
     "Write {'C': (0.01, 100)}, or ['C'] for bounds from the data",
 )
 
@@ -106,9 +112,12 @@ class BilevelSearchCV(CallbackSupportMixin, BestEstimatorMixin):
         ``foldwise.LinearSVC``, ``LinearSVR``, ``KernelSVC`` or ``KernelSVR``; scikit-learn's ``SVC``, ``SVR``,
         ``KernelRidge``, ``LinearSVC``, ``LinearSVR``, ``Ridge`` or ``LogisticRegression``; or a ``Pipeline`` that ends
         in one, whose earlier steps are fitted inside each fold.
-    space : dict, optional
+    space : dict or list of dict, optional
         From parameter name to ``(lower, upper)``, ``Log(lower, upper, per=...)``, ``Lin(lower, upper, per=...)``,
-        or None for bounds derived from the data. Without a space every tunable parameter is tuned.
+        or None for bounds derived from the data. Without a space every tunable parameter is tuned. A list of numbers
+        stands for the range between its ends, and its grid is visited as well; distributions of SciPy and Optuna for
+        their support; texts, objects and what has no derivative (``pca__n_components``) are choices, with a search
+        for every combination. ``param_grid`` and ``param_distributions`` are other names of it.
     method : str or Minimizer, default="auto"
         "newton", "lbfgsb", "bfgs", "rprop", "pbp", "bundle", "mpec", "slams", "grid", "constrained_grid", "random" or
         "auto".
@@ -251,6 +260,8 @@ class BilevelSearchCV(CallbackSupportMixin, BestEstimatorMixin):
     result_: Result
     _arguments: ClassVar[Table] = {
         "space": SPACE | NONE,
+        "param_grid": SPACE | NONE,
+        "param_distributions": SPACE | NONE,
         "method": instance((str, Minimizer), "the name of a method or a Minimizer object"),
         "criterion": instance(
             (str, Loss, Criterion), "the name of a criterion, a Loss or a Criterion object"
@@ -286,6 +297,8 @@ class BilevelSearchCV(CallbackSupportMixin, BestEstimatorMixin):
         estimator: Any,
         space: Any = None,
         *,
+        param_grid: Any = None,
+        param_distributions: Any = None,
         method: Any = "auto",
         criterion: Any = "auto",
         scoring: Any = None,
@@ -312,6 +325,8 @@ class BilevelSearchCV(CallbackSupportMixin, BestEstimatorMixin):
     ) -> None:
         self.estimator = estimator
         self.space = space
+        self.param_grid = param_grid
+        self.param_distributions = param_distributions
         self.method = method
         self.criterion = criterion
         self.scoring = scoring
@@ -355,12 +370,14 @@ class BilevelSearchCV(CallbackSupportMixin, BestEstimatorMixin):
         """
         self._forget()
         try:
-            final = self._select(X, y, sample_weight, sample_groups, groups)
+            check_arguments(self)
+            rows = {"sample_weight": sample_weight, "sample_groups": sample_groups, "groups": groups}
+            final = self._branched(X, y, rows) if has_choices(self) else self._select(X, y, **rows)
         except BaseException:
             self._forget()
             raise
         # From here on the search is whole: what it found stays, whatever happens to the final fit.
-        if self.refit:
+        if self.refit and final is not None:
             try:
                 final()
             except KeyboardInterrupt:
@@ -430,6 +447,16 @@ class BilevelSearchCV(CallbackSupportMixin, BestEstimatorMixin):
         for name in [n for n in vars(self) if n == "_unfinished" or (n[0] != "_" and n[-1] == "_")]:
             delattr(self, name)
 
+    def _branched(self, X: Any, y: Any, rows: dict[str, Any]) -> Callable[[], None] | None:
+        """Run a search for every combination of choices; returns the final fit, to be called."""
+        began, context = time.perf_counter(), self._init_callback_context(max_subtasks=None)
+        if context is not None:
+            context.call_on_fit_task_begin(estimator=self, X=X, y=y)
+        final = fit_branches(self, X, y, rows, began)
+        if context is not None:
+            context.call_on_fit_task_end(estimator=self, X=X, y=y)
+        return final
+
     def _select(
         self, X: Any, y: Any, sample_weight: Any, sample_groups: Any, groups: Any
     ) -> Callable[[], None]:
@@ -480,6 +507,7 @@ class BilevelSearchCV(CallbackSupportMixin, BestEstimatorMixin):
         self._criterion(
             tunable, read_scoring(self, tunable)
         )  # which may refuse, before the rows are looked at
+        space = self._space()[0]
         data = read_data(self, tunable, X, y, sample_weight, sample_groups, groups)
         scoring = self._scoring(tunable, data.classes)
         criterion = self._criterion(tunable, scoring)
@@ -487,11 +515,19 @@ class BilevelSearchCV(CallbackSupportMixin, BestEstimatorMixin):
             tunable,
             data,
             criterion,
-            self.space,
+            space,
             shrinkage=self._shrinkage(),
             low_rank=self.low_rank,
             criterion_weight=self._criterion_weight(data.classes, scoring),
         )
+
+    def _space(self) -> tuple[Any, dict[str, list[float]]]:
+        """The ranges of a search without choices, and the values of every name that are visited in any case."""
+        space = read_branches(self)[0].space
+        if not isinstance(space, Mapping):
+            return space, {}
+        found = {name: range_of(spec) for name, spec in space.items()}
+        return {name: own for name, (own, _) in found.items()}, {name: vs for name, (_, vs) in found.items()}
 
     def _scoring(self, tunable: Tunable, classes: Array | None) -> Scoring | None:
         """The metrics of this search; there is one threshold where there are two classes."""
@@ -504,12 +540,14 @@ class BilevelSearchCV(CallbackSupportMixin, BestEstimatorMixin):
 
     def _judge(self, program: Program, X: Any, y: Any, given: Mapping[str, Any]) -> Judge | None:
         """The metric that has the last word, or None."""
-        scoring = self._scoring(program.tunable, program.data.classes)
+        scoring, grid = self._scoring(program.tunable, program.data.classes), grid_points(self._space()[1])
+        bare = [program.tunable.check_names(point) for point in grid]
+        points = [program.bilevel.space.theta(point) for point in bare]
         if scoring is None:
-            return None
+            return Judge(None, points) if points else None
         prefix = program.tunable.prefix
         own = {prefix + name: np.asarray(value) for name, value in given.items() if value is not None}
-        return Judge(Measure(program, scoring, self.estimator, X, y, own), (), self.max_iter)
+        return Judge(Measure(program, scoring, self.estimator, X, y, own), points, self.max_iter)
 
     def _check_together(self, tunable: Tunable, sample_groups: Any) -> None:
         """What depends on more than one argument."""
@@ -562,7 +600,7 @@ class BilevelSearchCV(CallbackSupportMixin, BestEstimatorMixin):
         settings = {
             name: value
             for name, value in self.get_params(deep=False).items()
-            if name not in MAY_CHANGE | {"space", "cv"}
+            if name not in MAY_CHANGE | {"space", "param_grid", "param_distributions", "cv"}
         }
         data, bilevel = program.data, program.bilevel
         parts = {"the features": data.X, "the target or weights": data.rows, "the folds": data.splits}
@@ -598,8 +636,8 @@ class BilevelSearchCV(CallbackSupportMixin, BestEstimatorMixin):
         """Run the plan within the limits of this search; its result, and the run, which knows where it ended."""
         deadline = None if self.max_time is None else began + self.max_time
         with self._callback(context) as callback:
-            observe = None if judge is None else judge.measure
-            limits = {"callback": callback, "deadline": deadline, "began": began, "observe": observe}
+            measure = None if judge is None else judge.measure
+            limits = {"callback": callback, "deadline": deadline, "began": began, "observe": measure}
             run = SearchRun(program, plan, journal, limits, self.n_jobs, self.low_rank is True, judge=judge)
             result = run.result()
         given = int(self.random_state) if isinstance(self.random_state, (int, np.integer)) else None
@@ -635,7 +673,8 @@ class BilevelSearchCV(CallbackSupportMixin, BestEstimatorMixin):
     def _publish(self, program: Program, result: Result, run: SearchRun) -> Result:
         """Set the attributes of a search that is complete; the result at the point that is taken."""
         bilevel, tunable, classes, judge = program.bilevel, program.tunable, program.data.classes, run.judge
-        names = [] if judge is None else judge.measure.names
+        measure = None if judge is None else judge.measure
+        names = [] if measure is None else measure.names
         table = cv_results(result.history, lambda params: tunable.export(params, classes), names)
         # The history may hold equal or lower values of other objectives: of a first stage, or through landmarks.
         chosen = (result.objective, result.params)
@@ -654,14 +693,14 @@ class BilevelSearchCV(CallbackSupportMixin, BestEstimatorMixin):
         self.n_splits_ = len(program.data.splits)
         self.n_iter_ = result.n_evaluations
         self.best_params_ = tunable.export(bilevel.space.params(np.asarray(result.theta)), classes)
-        self.scorer_ = check_scoring(self.estimator) if judge is None else judge.measure.scoring.given
-        self.multimetric_ = judge is not None and judge.measure.names != [SINGLE]
+        self.scorer_ = check_scoring(self.estimator) if measure is None else measure.scoring.given
+        self.multimetric_ = measure is not None and names != [SINGLE]
         self.best_score_ = (
-            -float(np.mean(result.fold_objectives)) if judge is None else judge.measure.value(record)
+            -float(np.mean(result.fold_objectives)) if measure is None else measure.value(record)
         )
         self.best_threshold_ = record.metrics["threshold"][0] if "threshold" in record.metrics else None
-        if judge is not None:
-            judge.measure.warn()
+        if measure is not None:
+            measure.warn()
         return result
 
     def _publish_trust(self, run: SearchRun) -> None:

@@ -30,12 +30,13 @@ class Judge:
 
     Attributes
     ----------
-    measure : Measure
+    measure : Measure or None
+        None where the criterion itself decides.
     extra : points that are to be visited in any case, such as those of a grid
     max_iter : evaluations of a polish at most; None for its own limit
     """
 
-    measure: Measure
+    measure: Measure | None
     extra: Sequence[Array] = ()
     max_iter: int | None = None
 
@@ -45,7 +46,7 @@ class Judge:
             return False
         if not other.admissible or not np.isfinite(other.objective):
             return True
-        here, there = self.measure.value(one), self.measure.value(other)
+        here, there = (np.nan if self.measure is None else self.measure.value(r) for r in (one, other))
         if not np.isfinite(here) or not np.isfinite(there):
             return (
                 np.isfinite(here)
@@ -66,6 +67,8 @@ class Judge:
 
     def agrees(self, bilevel: Bilevel) -> bool:
         """Whether the metric is the criterion itself, so that there is nothing to polish."""
+        if self.measure is None:
+            return True
         scorer, loss = self.measure.scoring.main, bilevel.criterion.loss
         name, rows, options = metric_name(scorer), self.measure.program.data.rows, metric_options(scorer)
         if rows.weight is not None:
@@ -99,7 +102,8 @@ class Judge:
         """
         trace = Trace(bilevel, admits=partial(method.admits, bilevel.space), **limits)
         trace.go_on_from(known)
-        rule, end = polish_rule(metric_name(self.measure.scoring.main)), None
+        metric = "" if self.measure is None else metric_name(self.measure.scoring.main)
+        rule, end = polish_rule(metric), None
         free = bool(np.any(bilevel.space.upper > bilevel.space.lower))
         steps = None if self.agrees(bilevel) or not free or not method.needs_gradient else rule
         try:
