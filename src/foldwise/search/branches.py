@@ -99,7 +99,8 @@ def fit_branches(
         checked = check_cv(folds, y, classifier=is_classifier(search.estimator))
         options["cv"] = list(checked.split(X, y, rows["groups"]))
     run = _Branches(search, options, X, y, {**rows, "groups": None}, began)
-    return run.finish(leaves, run.all_rows(run.survivors(leaves)))
+    alive = run.survivors(leaves)
+    return run.finish(leaves, alive, run.all_rows(alive))
 
 
 def _leaf(branch: Branch) -> Leaf:
@@ -230,7 +231,7 @@ class _Branches:
                 return Status.TIME_LIMIT
         return None
 
-    def finish(self, leaves: list[Leaf], cut: Status | None) -> Callable[[], None] | None:
+    def finish(self, leaves: list[Leaf], alive: list[Leaf], cut: Status | None) -> Callable[[], None] | None:
         """Publish the whole, with the best branch as its result."""
         search, run = self.search, [leaf for leaf in leaves if leaf.search is not None]
         failed = [leaf for leaf in leaves if leaf.error is not None]
@@ -259,7 +260,13 @@ class _Branches:
             {"choices": {n: str(v) for n, v in leaf.branch.choices.items()}, "score": leaf.score}
             for leaf in run
         ]
-        details = {**result.details, "branches": summary, "branches_left_out": len(leaves) - len(run)}
+        halved, missed = len(leaves) - len(alive), len(alive) - len(run) - len(failed)
+        details = {
+            **result.details,
+            "branches": summary,
+            "branches_halved": halved,
+            "branches_not_reached": missed,
+        }
         elapsed = time.perf_counter() - self.began
         search.result_ = replace(result, details=details, elapsed=elapsed)
         if cut is not None:

@@ -83,7 +83,12 @@ class Measure:
         """The metrics of a point; none of a stage that holds some of the values fixed."""
         if set(bilevel.space.slices) != set(self.program.bilevel.space.slices):
             return {}
-        return bilevel.noted(evaluation, lambda: self._measured(bilevel, evaluation))
+        found = bilevel.noted(evaluation, lambda: self._measured(bilevel, evaluation))
+        with self._lock:
+            self.names = self.names or [n.removeprefix("test ") for n in found if n.startswith("test ")]
+            if self.driver not in self.names:
+                self.driver = self.names[0]
+        return found
 
     def value(self, record: Record) -> float:
         """The metric that decides, as a mean over the folds; nan where it has none."""
@@ -125,10 +130,6 @@ class Measure:
             out["threshold"] = [threshold]
         if self.scoring.train:
             out |= point.scores("train", threshold)
-        with self._lock:
-            self.names = self.names or [n.removeprefix("test ") for n in out if n.startswith("test ")]
-            if self.driver not in self.names:
-                self.driver = self.names[0]
         out["seconds"] = [time.perf_counter() - began]
         return out
 

@@ -70,7 +70,7 @@ def read_branches(search: Any) -> list[Branch]:
 
 def _branches(estimator: Any, space: Mapping[str, Any]) -> list[Branch]:
     """The branches of one dict: choices that are seen as such first, then what each of them leaves to be chosen."""
-    out = []
+    out, unheard = [], set(space)
     specs = {name: _unrolled(name, spec) for name, spec in space.items()}
     for first in _combinations({name: spec for name, spec in specs.items() if _is_choice(spec)}):
         numeric = {name: value for name, value in first.items() if isinstance(value, _Numbers)}
@@ -80,8 +80,10 @@ def _branches(estimator: Any, space: Mapping[str, Any]) -> list[Branch]:
         here = _with(estimator, fixed)
         if not fixed and not any(isinstance(spec, (list, Integers)) for spec in rest.values()):
             out.append(Branch(fixed, here, rest))
+            unheard = set()
             continue
         names, ignored = _tunable_names(here)
+        unheard &= ignored
         rest = {
             name: spec.spread() if isinstance(spec, Integers) and name not in names else spec
             for name, spec in rest.items()
@@ -96,6 +98,11 @@ def _branches(estimator: Any, space: Mapping[str, Any]) -> list[Branch]:
             choices = {name: {**fixed, **second}[name] for name in space if name in {**fixed, **second}}
             left = {name: spec for name, spec in rest.items() if name not in choices}
             out.append(Branch(choices, _with(here, second), left))
+    if space and unheard:
+        name = sorted(unheard)[0]
+        raise ValueError(
+            f"{name!r} means nothing to the kernels of this space; leave it out, or add a kernel that has it"
+        )
     if not space:
         raise ValueError("the space is empty; name at least one hyper-parameter, or leave space=None")
     return out
