@@ -267,25 +267,19 @@ class ProfiledLogistic(Criterion):
     def fitted(self, out: OutOfFold) -> tuple[float, float]:
         """The unit ``a`` and the offset ``b``; Newton's method on a convex function of one or two numbers."""
         y, v, s, unit = out.y, out.v, self.smoothing, _unit(out)
-        A = np.column_stack([out.z / unit, np.ones(len(y))])[:, : 2 if self.offset else 1]
-        x = np.zeros(A.shape[1])
-
-        def value(x: Array) -> float:
-            m = y * (A @ x)
-            return float(v @ (np.logaddexp(0.0, -m) + s * m))
-
+        A = (y * out.z / unit)[None] if not self.offset else np.stack([y * out.z / unit, y])
+        x = np.zeros(len(A))
+        m, loss = _margins(A, x, v, s)
         for _ in range(100):
-            m, before = y * (A @ x), value(x)
-            slope = (v * y * (s - expit(-m))) @ A
-            H = (A.T * (v * expit(m) * expit(-m))) @ A
-            free = np.ones(len(x), bool)
-            free[0] = x[0] > 0 or slope[0] < 0
-            if np.max(np.abs(slope[free]), initial=0.0) <= 1e-15:
+            other = expit(-m)
+            slope = A @ (v * (s - other))
+            H = (A * (v * other * (1.0 - other))) @ A.T
+            held = x[0] <= 0 <= slope[0]
+            if np.abs(slope[int(held) :]).max(initial=0.0) <= 1e-15:
                 break
-            step = np.zeros(len(x))
-            ridge = 1e-14 * max(float(np.trace(H)), 1e-300)
-            step[free] = -np.linalg.solve(H[np.ix_(free, free)] + ridge * np.eye(free.sum()), slope[free])
-            if -float(slope @ step) <= 1e-12 * before:  # below what the value can show: one last step
+            step = _newton_step(H, slope, held)
+            promised = -float(slope @ step)
+            if promised <= 1e-12 * loss:  # below what the value can show: one last step
                 x = x + step
                 x[0] = max(x[0], 0.0)
                 break
@@ -293,12 +287,13 @@ class ProfiledLogistic(Criterion):
             while t > 1e-10:
                 trial = x + t * step
                 trial[0] = max(trial[0], 0.0)
-                if value(trial) <= before + 1e-4 * t * float(slope @ step):
+                m, reached = _margins(A, trial, v, s)
+                if reached <= loss - 1e-4 * t * promised:
                     break
                 t *= 0.5
-            if t <= 1e-10 or np.array_equal(trial, x):
+            if t <= 1e-10 or (trial == x).all():
                 break
-            x = trial
+            x, loss = trial, reached
         return float(x[0] / unit), float(x[1]) if self.offset else 0.0
 
     def n_fitted(self, out: OutOfFold) -> int:
@@ -503,6 +498,22 @@ def _beyond(p: Array, q: Array, u: Array, a: float) -> tuple[Array, Array, Array
     tails = [np.concatenate([np.cumsum(x[::-1])[::-1], [0.0]]) for x in (u, u * q, u * q * q)]
     first = np.searchsorted(q, p - 1.0 / a, side="right") if a > 0 else np.zeros(len(p), int)
     return tails[0][first], tails[1][first], tails[2][first]
+
+
+def _margins(A: Array, x: Array, v: Array, smoothing: float) -> tuple[Array, float]:
+    """The margins ``x A`` and their smoothed logistic loss."""
+    m = x @ A
+    return m, float(v @ (np.logaddexp(0.0, -m) + smoothing * m))
+
+
+def _newton_step(H: Array, slope: Array, held: bool) -> Array:
+    """``-H^-1 slope`` of one or two numbers, of which the first may be held at its bound."""
+    ridge = 1e-14 * max(float(np.trace(H)), 1e-300)
+    if len(slope) == 1:
+        return np.zeros(1) if held else -slope / (H[0] + ridge)
+    if held:
+        return np.array([0.0, -slope[1] / (H[1, 1] + ridge)])
+    return np.asarray(-np.linalg.solve(H + ridge * np.eye(2), slope))
 
 
 def _unit(out: OutOfFold) -> float:

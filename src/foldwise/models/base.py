@@ -321,6 +321,10 @@ class Model(ABC):
         named = {name: value for name, value in values.items() if name in space.slices}
         return np.asarray(space.theta({**tubes, **named}))
 
+    def entries(self, facts: DataFacts) -> int:
+        """Entries of the largest matrix that its training problems work on."""
+        return facts.n_rows * int(facts.X.shape[1])
+
     @abstractmethod
     def accuracy(self, facts: DataFacts, size: int) -> dict[str, Any]:
         """Options of a method whose ``tol``, the relative accuracy of the objective, depends on the model.

@@ -62,6 +62,7 @@ from foldwise.search.run import SearchRun
 from foldwise.search.scoring import ERROR_SCORE, REFIT, SCORING, SINGLE, THRESHOLD, Scoring, read_scoring
 from foldwise.search.spaces import grid_points, range_of, read_branches
 from foldwise.search.table import chosen_row, cv_results
+from foldwise.threads import suited_to
 from foldwise.version import __version__
 
 __all__ = ["BilevelSearchCV"]
@@ -130,8 +131,9 @@ class BilevelSearchCV(CallbackSupportMixin, BestEstimatorMixin):
         "misclassification", "profiled_logistic" (the logistic loss of all out-of-fold decisions in their own best
         unit), a Loss, or a Criterion of your own (a function of all decisions together). "auto" is "squared" for
         regression, ``Logistic(s=2)`` for classes by a linear machine and "profiled_logistic" by one whose kernel is not
-        linear, such as ``SVC`` (a precomputed kernel counts as such); the training loss itself for a machine with the
-        logistic loss, such as ``LogisticRegression``, whose ``best_score_`` is then scikit-learn's "neg_log_loss".
+        linear, such as ``SVC`` (a precomputed kernel counts as such; method "bundle", which needs the mean of a loss,
+        has ``Logistic(s=2)`` there too); the training loss itself for a machine with the logistic loss, such as
+        ``LogisticRegression``, whose ``best_score_`` is then scikit-learn's "neg_log_loss".
     scoring : str, callable, list, dict, optional
         What decides, as in ``GridSearchCV``: a metric's name, a ``callable(estimator, X, y)``, or several. A criterion
         with slopes made for the metric (or ``criterion``, if given) leads the search; the metric itself is computed at
@@ -579,7 +581,10 @@ class BilevelSearchCV(CallbackSupportMixin, BestEstimatorMixin):
 
     def _criterion(self, tunable: Tunable, scoring: Scoring | None) -> Loss | Criterion:
         if isinstance(self.criterion, str) and self.criterion == "auto":
-            return tunable.criterion() if scoring is None else scoring.criterion(tunable)
+            by_row = self._method_kind().needs_loss
+            if scoring is None or by_row:
+                return tunable.criterion(by_row=by_row)
+            return scoring.criterion(tunable)
         criterion = get_criterion(self.criterion)
         if tunable.task == "regression" and criterion.task == "classification":
             raise ValueError(
@@ -590,8 +595,11 @@ class BilevelSearchCV(CallbackSupportMixin, BestEstimatorMixin):
 
     def _shrinkage(self) -> float | None:
         """The penalty on the spread of widths; none by default for a method whose program does not have it."""
-        method: Any = METHODS.get(self.method) if isinstance(self.method, str) else self.method
-        return 0.0 if self.shrinkage is None and method is not None and not method.shrinks else self.shrinkage
+        return 0.0 if self.shrinkage is None and not self._method_kind().shrinks else self.shrinkage
+
+    def _method_kind(self) -> Any:
+        """The class or object that says what the method can do; of "auto" and unknown names what most methods can."""
+        return METHODS.get(self.method, Minimizer) if isinstance(self.method, str) else self.method
 
     def _open_checkpoint(self, program: Program, seed: int) -> Checkpoint | None:
         """The checkpoint of this search; None when there is to be none."""
@@ -635,7 +643,7 @@ class BilevelSearchCV(CallbackSupportMixin, BestEstimatorMixin):
     ) -> tuple[Result, SearchRun]:
         """Run the plan within the limits of this search; its result, and the run, which knows where it ended."""
         deadline = None if self.max_time is None else began + self.max_time
-        with self._callback(context) as callback:
+        with self._callback(context) as callback, suited_to(program.model.entries(program.facts)):
             measure = None if judge is None else judge.measure
             limits = {"callback": callback, "deadline": deadline, "began": began, "observe": measure}
             run = SearchRun(program, plan, journal, limits, self.n_jobs, self.low_rank is True, judge=judge)
@@ -707,10 +715,11 @@ class BilevelSearchCV(CallbackSupportMixin, BestEstimatorMixin):
         """Set what the folds say about new rows; an interrupt leaves it out."""
         self.probabilities_ = self.residuals_ = None
         try:
-            trust = run.trust()
+            trust, model = run.trust(), run.program.model
             if trust is not None:
-                self.probabilities_, self.residuals_ = trust.probabilities(), trust.residuals()
-                self.result_ = trust.told(self.result_)
+                with suited_to(model.entries(run.program.facts)):
+                    self.probabilities_, self.residuals_ = trust.probabilities(), trust.residuals()
+                    self.result_ = trust.told(self.result_)
         except KeyboardInterrupt:
             warnings.warn(
                 "interrupted after the search: error bars and probabilities are left out", stacklevel=4

@@ -212,6 +212,10 @@ class KernelModel(Model):
         loss = self.loss.smoothed(band)
         return None if loss is None else replace(self, loss=loss, chosen_solver="auto")
 
+    def entries(self, facts: DataFacts) -> int:
+        """Those of the kernel matrix, or of the features where they are more."""
+        return max(facts.n_rows**2, super().entries(facts))
+
     def accuracy(self, facts: DataFacts, size: int) -> dict[str, Any]:
         """Coarser for exact machines, which also look around where they have few hyper-parameters."""
         if not self.loss.polyhedral:
