@@ -20,6 +20,7 @@ from foldwise.result import CUT_SHORT, MESSAGES, Record, Result, Status, foremos
 from foldwise.search.choice import OneStandardError
 from foldwise.search.confirm import Confirmation
 from foldwise.search.findings import constant_error, findings
+from foldwise.search.judge import Judge
 from foldwise.search.plan import NEWTON_SIZE, SearchPlan
 from foldwise.search.prepare import Program
 from foldwise.search.stages import Prelude, StagePlayer
@@ -92,6 +93,7 @@ class SearchRun:
     choice : how a simpler point than the best is chosen; None for the best
     confirmation : when many values of one kind are better than one; None for a search that does not ask
     value_without_landmarks : whether the end is valued without landmarks, even where they serve
+    judge : the user's metric, which chooses among the points; None where the criterion does
     landmark_bound : change of a decision by landmarks, in units of the target, above which a search goes on without
     ends : evaluations where runs ended
     selected, ended_in : the point that was selected and the program that it was found in, once they are known
@@ -102,10 +104,11 @@ class SearchRun:
     journal: Checkpoint | None
     limits: Mapping[str, Any]
     n_jobs: int | None = None
-    choice: OneStandardError | None = None
-    confirmation: Confirmation | None = None
     value_without_landmarks: bool = False
     landmark_bound: ClassVar[float] = 0.01
+    judge: Judge | None = None
+    choice: OneStandardError | None = None
+    confirmation: Confirmation | None = None
     ends: list[Evaluation] = field(default_factory=list)
     selected: Array | None = None
     ended_in: Bilevel | None = None
@@ -129,6 +132,9 @@ class SearchRun:
         ending.outcomes += self._from_the_flattest(method, ending)
         result = merge(ending.before, ending.outcomes)
         self.selected, self.ended_in = np.array(result.theta), ending.bilevel
+        # 5. The user's metric has the last word.
+        if self.judge is not None:
+            result = self._judged(self.judge, result, method, ending)
         began = result.objective_start if ending.objective_start is None else ending.objective_start
         result = replace(
             result,
@@ -136,7 +142,7 @@ class SearchRun:
             details={**result.details, **prelude.details, **ending.facts},
             warnings=[*result.warnings, *ending.notes],
         )
-        # 5. One value where many have not proved to be better, and a point that the folds cannot tell from the best.
+        # 6. One value where many have not proved to be better, and a point that the folds cannot tell from the best.
         result = self._settled(method, prelude, result)
         return replace(result, warnings=[*result.warnings, *findings(self.program, self.end)])
 
@@ -165,7 +171,7 @@ class SearchRun:
         program, many = self.program, (self.ended_in, self.end)
         if many[0] is None or many[1] is None:
             return result, ""
-        one = program.recipe.bilevel(program.model, rule.dimensions(program), like=many[0].problems)
+        one = program.recipe.bilevel(program.model, rule.dimensions(program), relatives=many[0].problems)
         values = prelude.values or {name: np.asarray(value) for name, value in result.params.items()}
         found = self._run(method, one, "one value", [program.model.point(one.space, values)])[0]
         end = self.ends[-1]
@@ -226,6 +232,47 @@ class SearchRun:
         )
         facts = {"params": best.params, "error": best.error, "objective": best.objective}
         return replace(result, best={**facts, "difference": result.error - best.error, "reason": reason})
+
+    def settled(self, result: Result, record: Record) -> Result:
+        """The result at the point of one of its records, which the criterion did not choose."""
+        assert self.ended_in is not None
+        bilevel, theta = self.ended_in, _point_of(record, self.program.bilevel.space)
+        if self.selected is not None and np.array_equal(theta, self.selected):
+            return result
+        self.selected = theta
+        if self.end is None:
+            self.ends.append(bilevel.twin().evaluate(theta, None))
+        assert self.end is not None
+        before = {"objective": result.objective, "params": result.params}
+        return replace(
+            result,
+            theta=theta.tolist(),
+            params=record.params,
+            objective=record.objective,
+            fold_objectives=record.fold_objectives,
+            promised_decrease=None,
+            details={"criterion_minimum": before, **result.details},
+            **bilevel.twin().certify(self.end),
+        )
+
+    def _judged(self, judge: Judge, result: Result, method: Minimizer, ending: _Ending) -> Result:
+        """The result at the point that the user's metric likes best, after a few more steps around it."""
+        first = 0 if self.program.landmarks is None else sum(len(one.history) for one in ending.before)
+        best = judge.best(result.history[first:])
+        if result.status not in CUT_SHORT and self.end is not None and (method.needs_gradient or judge.extra):
+            history, status, end = judge.polished(
+                self._kept(ending.bilevel, "polish")(0),
+                self.end,
+                _point_of(best, self.program.bilevel.space),
+                best,
+                self.limits,
+                method,
+            )
+            if end is not None:
+                self.ends.append(end)
+            result = _extended(result, history, status)
+            best = judge.best(result.history[first:])
+        return self.settled(result, best)
 
     def trust(self) -> Trust | None:
         """What the end says about new rows; None where no end is known."""
@@ -376,8 +423,22 @@ def _value_at(theta: Array, results: list[Result], space: Space) -> float:
 
 def _first_point(results: list[Result], space: Space) -> Array:
     """The first point that was evaluated at all."""
-    params = results[0].history[0].params
-    return space.clip(space.theta({name: np.asarray(value) for name, value in params.items()}))
+    return _point_of(results[0].history[0], space)
+
+
+def _point_of(record: Record, space: Space) -> Array:
+    """The point of a record."""
+    return space.clip(space.theta({name: np.asarray(value) for name, value in record.params.items()}))
+
+
+def _extended(result: Result, history: list[Record], status: Status) -> Result:
+    """The result with evaluations that came after it, and the status of these where they were cut short."""
+    lowest, records = result.objective, list(result.history)
+    for record in history:
+        lowest = min(lowest, record.objective if record.admissible else np.inf)
+        records.append(replace(record, evaluation=len(records), best=lowest))
+    result = replace(result, history=records, n_evaluations=len(records))
+    return replace(result, status=status, message=MESSAGES[status]) if status in CUT_SHORT else result
 
 
 def _decision_unit(bilevel: Bilevel) -> float:

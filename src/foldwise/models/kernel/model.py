@@ -8,7 +8,7 @@ from typing import Any, ClassVar
 
 from foldwise.kernels import Kernel
 from foldwise.losses import Loss
-from foldwise.models.base import Array, DataFacts, Model, Role, SearchStage, Sheet
+from foldwise.models.base import Array, Assembly, DataFacts, Model, Role, SearchStage, Sheet
 from foldwise.models.kernel.assemble import (
     KernelParts,
     assemble_kernel,
@@ -82,8 +82,8 @@ class KernelModel(Model):
     """How often the search over an exact machine with few hyper-parameters looks around before it ends."""
     usual_shrinkage: ClassVar[float] = 0.5
     """Strength of the penalty on the spread of per-feature widths; docs/shrinkage.md has the evidence."""
-    moderate: ClassVar[float] = 3.0
-    """``C`` to which ``prior`` pulls, in units of the one from which a search starts; docs/selection.md."""
+    moderate: ClassVar[tuple[float, float]] = (30.0, 3.0)
+    """What ``prior`` multiplies the typical ``C`` by and divides typical widths by; docs/selection.md."""
     coarse: ClassVar[float] = 0.03
     """Tolerance of scikit-learn's SVR, in units of the target's spread, above which its fit is called coarse."""
 
@@ -127,11 +127,14 @@ class KernelModel(Model):
         return dimension if per is None else replace(dimension, per=per)
 
     def centre(self, dimensions: Mapping[str, Dimension], facts: DataFacts) -> dict[str, Any]:
-        """The typical point from which a search starts, with a loss that counts somewhat more."""
+        """The typical point from which a search starts, with a wider kernel and a loss that counts more."""
         found = {**super().centre(dimensions, facts), **kernel_starts(self, dimensions, facts)[0]}
+        more, wider = self.moderate
         for name in dimensions:
             if self.roles[name].kind == "log_c" and name != "class_weight":
-                found[name] = found[name] * self.moderate ** self.roles[name].sign
+                found[name] = found[name] * more ** self.roles[name].sign
+            elif self.is_width(name):
+                found[name] = found[name] / wider
         return found
 
     def prior(self, space: Space, n_rows: int, shrinkage: float | None) -> Prior | None:
@@ -146,15 +149,9 @@ class KernelModel(Model):
 
     # 3. The training problems.
 
-    def problems(
-        self,
-        sheets: Sequence[Sheet],
-        space: Space,
-        dimensions: Mapping[str, Dimension],
-        landmarks: Sequence[Array] | None = None,
-        like: Sequence[Any] | None = None,
-    ) -> list[Any]:
+    def problems(self, parts: Assembly) -> list[Any]:
         """One problem for every sheet; sheets with the same features share their distances."""
+        sheets, relatives = parts.sheets, parts.relatives
         K = len(sheets[0].rows.Y)
         targets = K * (K - 1) // 2 if self.multiclass == "ovo" and K > 1 else K
         total = targets * sum(len(sheet.splits) for sheet in sheets)
@@ -162,17 +159,18 @@ class KernelModel(Model):
         out: list[Any] = []
         for k, sheet in enumerate(sheets):
             alone = len(sheet.splits) == 1
+            relative = None if relatives is None else relatives[k]
             own = self.fitted(sheet.X[sheet.splits[0][0]]) if alone else self
             problem = assemble_kernel(
                 own,
                 sheet.X,
                 sheet.rows,
                 sheet.splits,
-                space,
-                dimensions=dimensions,
+                parts.space,
+                dimensions=parts.dimensions,
                 n_total=total,
-                landmarks=None if landmarks is None else landmarks[k],
-                like=out[0] if out and alike > 1 else None if like is None else like[k],
+                landmarks=None if parts.landmarks is None else parts.landmarks[k],
+                relative=out[0] if out and alike > 1 else relative,
                 n_alike=alike,
                 numbers=sheet.index,
             )
@@ -181,24 +179,12 @@ class KernelModel(Model):
 
     def problem(self, parts: KernelParts) -> KernelProblem:
         """The training problems on one kernel matrix."""
-        common: dict[str, Any] = {
-            "gram": parts.gram,
-            "Y": parts.Y,
-            "folds": parts.folds,
-            "loss": self.loss,
-            "parameters": parts.parameters,
-            "intercept": self.fit_intercept,
-            "weight": parts.weight,
-            "n_total": parts.n_total,
-            "present": parts.present,
-            "validation_weight": parts.counts,
-            "rows": parts.numbers,
-        }
+        common = (parts.data, parts.gram, self.fit_intercept, parts.numbers)
         if not self.loss.polyhedral:
-            return KernelProblem(**common)
+            return KernelProblem(*common)
         if not self.loss.classical:
-            return StaircaseProblem(**common)
-        return DualProblem(**common, original=original_of(self, parts))
+            return StaircaseProblem(*common)
+        return DualProblem(*common, original_of(self, parts))
 
     def landmarks(self, sheets: Sequence[Sheet], low_rank: bool | str) -> list[Array] | None:
         """Rows that see all others nearly, where few of them do."""
@@ -221,6 +207,10 @@ class KernelModel(Model):
         """The model with the corners of its loss rounded on a narrow band; None for smooth losses."""
         loss = self.loss.smoothed(band)
         return None if loss is None else replace(self, loss=loss, chosen_solver="auto")
+
+    def entries(self, facts: DataFacts) -> int:
+        """Those of the kernel matrix, or of the features where they are more."""
+        return max(facts.n_rows**2, super().entries(facts))
 
     def accuracy(self, facts: DataFacts, size: int) -> dict[str, Any]:
         """Coarser for exact machines, which also look around where they have few hyper-parameters."""
