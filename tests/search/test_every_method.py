@@ -12,6 +12,7 @@ import pytest
 from sklearn.base import is_classifier
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.linear_model import LogisticRegression, Ridge
+from sklearn.svm import SVC
 
 from foldwise import (
     RBF,
@@ -24,8 +25,9 @@ from foldwise import (
     Log,
     SemiparametricSVR,
 )
+from foldwise.criteria import ProfiledLogistic
 from foldwise.estimators.adapters import ADAPTERS, OURS, describe
-from foldwise.losses import CRITERIA, LOSSES, get_loss
+from foldwise.losses import CRITERIA, LOSSES, Logistic, get_loss
 from foldwise.optimizers import METHODS
 from foldwise.result import Status
 
@@ -203,3 +205,16 @@ def test_machines_of_the_registry_are_all_tried():
     tried = {type(estimator) for estimator in MODELS.values()}
     assert tried >= {*OURS, *ADAPTERS}
     assert {Ridge, LogisticRegression} <= tried
+
+
+@pytest.mark.parametrize("kind", [SVC, KernelSVC])
+@pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
+def test_the_usual_criterion_is_one_that_the_method_follows(kind):
+    # The one of kernel machines is a function of all rows together, which the bundle method does not follow.
+    search, _ = search_of("bundle", kind(), "auto", ["C"])
+    search.fit(*data("classification"))
+    assert search.criterion_ == Logistic(s=2.0)
+    other, _ = search_of("newton", kind(), "auto", ["C"])
+    assert isinstance(other.fit(*data("classification")).criterion_, ProfiledLogistic)
+    with pytest.raises(ValueError, match="one of all rows together"):
+        search_of("bundle", kind(), "profiled_logistic", ["C"])[0].fit(*data("classification"))

@@ -88,9 +88,15 @@ class Tunable:
             fit_prefix = f"{name}__{self.fit_prefix}" if named else self.fit_prefix
         return replace(self, prefix=f"{name}__{self.prefix}", fit_prefix=fit_prefix)
 
-    def criterion(self) -> Loss | Criterion:
-        """What a search minimises when the user names nothing; docs/criteria.md has the evidence."""
-        return self.own_criterion or USUAL_CRITERIA[self.task]
+    def criterion(self, by_row: bool = False) -> Loss | Criterion:
+        """What a search minimises when the user names nothing; docs/criteria.md has the evidence.
+
+        ``by_row``: the mean of a loss over rows, which some methods need; not a function of all rows together.
+        """
+        own = self.own_criterion
+        if own is None or (by_row and not isinstance(own, Loss)):
+            return USUAL_CRITERIA[self.task]
+        return own
 
     def standardize(self) -> tuple[bool, bool] | str | None:
         """How the earlier steps act: None (there are none), a StandardScaler's two flags, or "general"."""

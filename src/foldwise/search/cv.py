@@ -116,8 +116,9 @@ class BilevelSearchCV(CallbackSupportMixin, BestEstimatorMixin):
         "misclassification", "profiled_logistic" (the logistic loss of all out-of-fold decisions in their own best
         unit), a Loss, or a Criterion of your own (a function of all decisions together). "auto" is "squared" for
         regression, ``Logistic(s=2)`` for classes by a linear machine and "profiled_logistic" by one whose kernel is not
-        linear, such as ``SVC`` (a precomputed kernel counts as such); the training loss itself for a machine with the
-        logistic loss, such as ``LogisticRegression``, whose ``best_score_`` is then scikit-learn's "neg_log_loss".
+        linear, such as ``SVC`` (a precomputed kernel counts as such; method "bundle", which needs the mean of a loss,
+        has ``Logistic(s=2)`` there too); the training loss itself for a machine with the logistic loss, such as
+        ``LogisticRegression``, whose ``best_score_`` is then scikit-learn's "neg_log_loss".
     criterion_weight : "auto", "balanced", dict or None, default="auto"
         What a validation row counts in the criterion, by its own class, times its sample weight; the criterion of a
         fold stays a mean. "auto": as its class weighs in the fold's training loss, where the estimator has a fixed
@@ -483,7 +484,7 @@ class BilevelSearchCV(CallbackSupportMixin, BestEstimatorMixin):
 
     def _criterion(self, tunable: Tunable) -> Loss | Criterion:
         if isinstance(self.criterion, str) and self.criterion == "auto":
-            return tunable.criterion()
+            return tunable.criterion(by_row=self._method_kind().needs_loss)
         criterion = get_criterion(self.criterion)
         if tunable.task == "regression" and criterion.task == "classification":
             raise ValueError(
@@ -494,8 +495,11 @@ class BilevelSearchCV(CallbackSupportMixin, BestEstimatorMixin):
 
     def _shrinkage(self) -> float | None:
         """The penalty on the spread of widths; none by default for a method whose program does not have it."""
-        method: Any = METHODS.get(self.method) if isinstance(self.method, str) else self.method
-        return 0.0 if self.shrinkage is None and method is not None and not method.shrinks else self.shrinkage
+        return 0.0 if self.shrinkage is None and not self._method_kind().shrinks else self.shrinkage
+
+    def _method_kind(self) -> Any:
+        """The class or object that says what the method can do; of "auto" and unknown names what most methods can."""
+        return METHODS.get(self.method, Minimizer) if isinstance(self.method, str) else self.method
 
     def _open_checkpoint(self, program: Program, seed: int) -> Checkpoint | None:
         """The checkpoint of this search; None when there is to be none."""
