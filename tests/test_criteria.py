@@ -10,7 +10,7 @@ from scipy.optimize import minimize, minimize_scalar
 from scipy.special import expit
 from sklearn import svm
 from sklearn.linear_model import LogisticRegression
-from sklearn.metrics import log_loss, roc_auc_score
+from sklearn.metrics import roc_auc_score
 from sklearn.model_selection import StratifiedKFold, cross_val_predict
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler

@@ -38,6 +38,7 @@ from foldwise.result import CUT_SHORT, Record, Status
 from foldwise.search.data import read_data
 from foldwise.search.nested_result import COMPLETE, INTERRUPTED, Nested, OuterFold
 from foldwise.search.prepare import Data
+from foldwise.search.scoring import read_scoring
 from foldwise.version import __version__
 
 __all__ = ["Nested", "OuterFold", "run_nested"]
@@ -116,7 +117,7 @@ class Outer:
             )
         tunable = describe(probe.estimator)
         probe._check_together(tunable, given.get("sample_groups"))
-        probe._criterion(tunable)
+        probe._criterion(tunable, read_scoring(probe, tunable))
         rows = (given.get("sample_weight"), given.get("sample_groups"), given.get("groups"))
         data = read_data(probe.set_params(cv=cv, repeats=1), tunable, X, y, *rows)
         outer = cls(search, tunable, X, check_target(y, tunable.task), given, data)
@@ -197,8 +198,10 @@ class Outer:
         """The machine as a model, which knows what rows count."""
         classes = self.data.classes
         shape: tuple[int, ...] = getattr(self.data.X, "shape", ())
-        model = self.tunable.build(classes, shape[1] if len(shape) == 2 else 1)
-        return model.with_criterion_weight(self.search._criterion_weight(classes))
+        model = self.tunable.model(classes, shape[1] if len(shape) == 2 else 1)
+        return model.with_criterion_weight(
+            self.search._criterion_weight(classes, read_scoring(self.search, self.tunable))
+        )
 
     @property
     def _by_pairs(self) -> bool:
