@@ -56,6 +56,16 @@ class Design(ABC):
     def entries(self) -> int:
         """Numbers that are stored."""
 
+    @classmethod
+    @abstractmethod
+    def takes(cls, X: Any) -> bool:
+        """Whether this is how rows ``X``, an array or a CSR matrix of floats, are to be stored."""
+
+    @classmethod
+    @abstractmethod
+    def of(cls, X: Any, intercept: bool, order: Array | None = None) -> Design:
+        """From the user's rows, stored in this order."""
+
     # Products of rows with vectors.
 
     @abstractmethod
