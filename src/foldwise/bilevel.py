@@ -135,6 +135,12 @@ class Bilevel:
         assert evaluation.solutions is not None
         return evaluation.solutions
 
+    def noted(
+        self, evaluation: Evaluation, compute: Callable[[], dict[str, list[float]]]
+    ) -> dict[str, list[float]]:
+        """What ``compute`` finds out about an evaluation; a program that keeps a journal keeps that too."""
+        return compute()
+
     def out_of_fold(self, solutions: Sequence[Solution]) -> OutOfFold:
         """The decisions of all tasks on their validation rows, with what the rows count."""
         parts, first = [], 0

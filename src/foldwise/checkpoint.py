@@ -16,7 +16,7 @@ import hashlib
 import re
 import threading
 import weakref
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import fields, is_dataclass
 from pathlib import Path
 from typing import Any
@@ -169,6 +169,20 @@ class Journaled(Bilevel):
                 evaluation.hessian = arrays["hessian"]
                 evaluation.sensitivities = [arrays[f"J{i}"] for i in range(len(self.problems))]
         return evaluation
+
+    def noted(
+        self, evaluation: Evaluation, compute: Callable[[], dict[str, list[float]]]
+    ) -> dict[str, list[float]]:
+        """As :meth:`Bilevel.noted`; looked up, or computed and stored."""
+        found = self._look_up("noted", evaluation.theta)
+        if found is not None:
+            arrays = found[1]
+            return {name: arrays[f"note {name}"].tolist() for name in found[0]["names"]}
+        notes = compute()
+        meta = {"kind": "noted", "stream": self._stream, "names": list(notes)}
+        arrays = {f"note {name}": np.asarray(values, float) for name, values in notes.items()}
+        self._checkpoint._journal.append(meta, {"theta": evaluation.theta, **arrays})
+        return notes
 
     def certify(self, evaluation: Evaluation) -> dict[str, Any]:
         """As :meth:`Bilevel.certify`; nothing is stored, since a search that was cut short goes on elsewhere."""
