@@ -138,13 +138,6 @@ class Design(ABC):
         bias = W[:, self.n_features] if self.intercept else np.zeros(len(W))
         return coef, bias - coef @ self.shift
 
-    def from_user(self, coef: Array, bias: Array) -> Array:
-        """The inverse of :meth:`to_user`."""
-        W = coef * self.scale
-        if self.intercept:
-            W = np.column_stack([W, bias + coef @ self.shift])
-        return W
-
 
 class MatrixDesign(Design):
     """Rows in one matrix, full or sparse."""
