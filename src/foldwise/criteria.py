@@ -31,6 +31,7 @@ __all__ = [
     "PairwiseHinge",
     "Part",
     "ProfiledLogistic",
+    "ValueAlone",
     "as_criterion",
     "criterion_name",
     "get_criterion",
@@ -140,6 +141,8 @@ class Criterion:
     smooth: bool = True
     polyhedral: bool = False
     loss: Loss | None = None
+    without_gradient: str = ""
+    """Why its slopes lead nowhere, although it has some: decisions that are not functions of theta to us."""
 
     def __init_subclass__(cls, **options: Any) -> None:
         super().__init_subclass__(**options)
@@ -209,6 +212,27 @@ class MeanLoss(Criterion):
             return Curvature([constant * part.v for part in out.parts], constant=constant)
         diagonal = [p.v * row_curvature(self.loss, p.z, p.y, p.v, window) for p in out.parts]
         return Curvature(diagonal)
+
+
+class ValueAlone(Criterion):
+    """A criterion of decisions that have no derivatives in theta.
+
+    >>> ValueAlone(MeanLoss(Squared()), "they are refitted").differentiable
+    False
+    """
+
+    def __init__(self, base: Criterion, why: str) -> None:
+        self.base, self.without_gradient = base, why
+        self.task, self.loss = base.task, base.loss
+
+    def by_row(self, out: OutOfFold) -> Array | None:
+        return self.base.by_row(out)
+
+    def by_task(self, out: OutOfFold) -> Array:
+        return self.base.by_task(out)
+
+    def n_fitted(self, out: OutOfFold) -> int:
+        return self.base.n_fitted(out)
 
 
 def row_curvature(loss: Loss, z: Array, y: Array, v: Array, window: float | None) -> Array:

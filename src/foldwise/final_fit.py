@@ -59,7 +59,7 @@ def shortfall(machine: Any, X: Any, y: Any, weight: Any) -> str:
     v = np.ones(n) if weight is None else np.broadcast_to(np.asarray(weight, float), n)
     name = type(machine).__name__
     if isinstance(machine, LINEAR):
-        return _linear_shortfall(machine, X, y, v)
+        return _linear_shortfall(machine, X, y, v) if _is_smooth(machine) else ""
     if isinstance(machine, KernelRidge):
         spread = float(np.std(y))
         broken = _ridge(machine, X, y, v, rows)
@@ -82,6 +82,19 @@ def shortfall(machine: Any, X: Any, y: Any, weight: Any) -> str:
         f"up to {broken:.2g} off their optimality conditions, {unit}. It is not the machine that the search valued. "
         f"{ways}, or tune foldwise.{ours}"
     )
+
+
+def _is_smooth(machine: Any) -> bool:
+    """Whether the loss and the penalty of a linear machine have no corners, its weights no bounds, its classes no ties.
+
+    Of others, which can be far off too, scikit-learn itself says where they stopped early.
+    """
+    if isinstance(machine, LogisticRegression):
+        shape = getattr(machine, "penalty", "l2"), getattr(machine, "l1_ratio", None) or 0.0
+        return len(machine.classes_) == 2 and shape[0] in ("l2", "deprecated") and shape[1] == 0
+    if isinstance(machine, Ridge):
+        return not machine.positive
+    return machine.loss.startswith("squared") and getattr(machine, "penalty", "l2") == "l2"
 
 
 def _linear_shortfall(machine: Any, X: Any, y: np.ndarray, v: np.ndarray) -> str:

@@ -48,10 +48,12 @@ OFFERS = {
     "pieces": "a linear machine with a loss with corners ('hinge', 'epsilon_insensitive', 'pinball')",
     "weights": "a linear machine without bounds and reference weights",
     "bounds": "a linear machine with bounds or reference weights",
+    "sparse": "a linear machine with a smooth loss and an L1 norm",
     "representer": "a kernel machine with a smooth loss",
     "box": "a kernel machine with the hinge or the tube",
     "staircase": "a kernel machine with another loss with corners",
     "columns": "a semiparametric machine",
+    "refitted": "an estimator that is refitted in every fold",
 }
 """What a solver may need, in a word and in words: first of the loss, then the form of the problem."""
 

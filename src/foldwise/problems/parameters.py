@@ -36,7 +36,8 @@ class Binding:
     "box_lower" (bounds of a weight, on both sides or on one), "log_near" (the pull to reference weights) or "reference"
     (these weights). ``index[i, j]`` is the entry of the parameter that task ``i`` uses for cell ``j`` (for penalties,
     bounds and references: target ``i`` for feature ``j``; for "log_kernel": ``i = 0`` and ``j`` is the kernel's
-    parameter), or -1 where it does not act. ``sign`` is -1 for a parameter that divides (ridge's alpha).
+    parameter), or -1 where it does not act. ``sign`` is -1 for a parameter that divides (ridge's alpha). One kind more
+    is "l1_ratio", the share of the L1 norm in the penalty of a feature.
     """
 
     kind: str
@@ -65,6 +66,7 @@ class Canonical:
         self.c, self.lam = np.exp(values["log_c"]), np.exp(values["log_lam"])
         self.near = np.exp(values["log_near"])
         self.epsilon, self.log_kernel = values["epsilon"], values["log_kernel"]
+        self.l1_ratio = values["l1_ratio"]
         self.upper, self.lower, self.reference = values["upper"], values["lower"], values["reference"]
 
     def tunes(self, kind: str) -> bool:
@@ -113,6 +115,8 @@ class ParameterMap:
         Fixed part of the pull to reference weights; none by default.
     loss : mapping from name to ndarray, shape (tasks, cells), optional
         Fixed parts of further parameters of the loss, those of ``loss.tunable`` beside the tube.
+    l1_ratio : ndarray, shape (targets, features), optional
+        Fixed part of the share of the L1 norm in the penalty; zero where it is tuned, and by default.
 
     Attributes
     ----------
@@ -134,6 +138,7 @@ class ParameterMap:
         bounds: tuple[Array, Array] | None = None,
         log_near: Array | None = None,
         loss: Mapping[str, Array] | None = None,
+        l1_ratio: Array | None = None,
     ) -> None:
         self.space = space
         self.kinds = {name: bindings[name].kind for name in space.slices}
@@ -141,6 +146,7 @@ class ParameterMap:
         low, high = bounds or (np.full(log_lam.shape, -np.inf), np.full(log_lam.shape, np.inf))
         self._base = {"log_c": log_c, "epsilon": epsilon, "log_lam": log_lam, "log_kernel": kernel}
         self._base |= {"lower": low, "upper": high, "reference": np.zeros(log_lam.shape), **(loss or {})}
+        self._base["l1_ratio"] = np.zeros(log_lam.shape) if l1_ratio is None else l1_ratio
         self._base["log_near"] = np.full(log_lam.shape, -np.inf) if log_near is None else log_near
         self._incidence: dict[str, Array] = {}
         self._mixed = np.zeros(space.size, dtype=bool)

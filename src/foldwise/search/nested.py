@@ -197,7 +197,7 @@ class Outer:
         """The machine as a model, which knows what rows count."""
         classes = self.data.classes
         shape: tuple[int, ...] = getattr(self.data.X, "shape", ())
-        model = self.tunable.build(classes, shape[1] if len(shape) == 2 else 1)
+        model = self.tunable.model(classes, shape[1] if len(shape) == 2 else 1)
         return model.with_criterion_weight(self.search._criterion_weight(classes))
 
     @property
