@@ -165,7 +165,7 @@ class Outer:
         began = time.perf_counter()
         with _named(t, len(self.data.splits)):
             search.fit(X, y, **own)
-            if search.result_.status is Status.INTERRUPTED or not hasattr(search, "best_estimator_"):
+            if search.result_.status is Status.INTERRUPTED or "best_estimator_" not in vars(search):
                 return None
             seconds = time.perf_counter() - began
             return self._answer(t, search, self._features(test, train), seconds)
