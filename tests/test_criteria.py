@@ -277,7 +277,7 @@ def test_searches_by_the_profiled_logistic(machine):
     whole = make_pipeline(StandardScaler(), machine)
     search = BilevelSearchCV(whole, cv=folds, criterion="profiled_logistic").fit(X, y)
     assert search.result_.objective <= search.result_.objective_start
-    # By refitting the plain estimator, and scikit-learn's log loss of the calibrated decisions.
+    # By refitting the plain estimator, and the bounded log loss of its decisions in their best unit.
     best = whole.set_params(**search.best_params_)
     last = best.steps[-1][1]
     last.set_params(**{"tol": 1e-8 if hasattr(last, "tol") else None})
