@@ -463,7 +463,9 @@ def test_memory_limit():
 
 def test_kernels_without_derivatives_refuse_methods_that_follow_them():
     X, y = classification()
-    with pytest.raises(ValueError, match="follows gradients, and there are none: .* its kernel is 'sigmoid'"):
+    with pytest.raises(
+        ValueError, match=r"follows gradients, and there are none: .* its kernel is 'sigmoid'"
+    ):
         BilevelSearchCV(SVC(kernel="sigmoid"), method="newton", cv=3).fit(X, y)
 
 

@@ -146,5 +146,6 @@ class RefittedModel(Model):
 def _target(rows: Rows) -> Array:
     """What ``fit`` is given: numbers, or classes."""
     if rows.label is not None:
-        return np.asarray(rows.class_labels)[rows.label]
-    return np.asarray(rows.Y[0] if len(rows.Y) == 1 else rows.Y.T)
+        return np.asarray(np.asarray(rows.class_labels)[rows.label])
+    out: Array = rows.Y[0] if len(rows.Y) == 1 else rows.Y.T
+    return out

@@ -20,6 +20,7 @@ from foldwise.losses import Loss
 from foldwise.problems.base import Array, Linearization, Problem, Solution, State
 from foldwise.problems.folds import Folds
 from foldwise.problems.parameters import Binding, ParameterMap
+from foldwise.problems.written import Written
 from foldwise.space import Space
 
 __all__ = ["Nothing", "RefittedProblem", "Refitting"]
@@ -85,6 +86,10 @@ class RefittedProblem(Problem):
 
     def linearize(self, solution: Any, workspace: Any) -> Linearization:
         raise TypeError("an estimator that is refitted has no derivatives; use method='grid' or 'random'")
+
+    def written(self, theta: Array) -> Written:
+        """Refused: nothing is known to write down."""
+        raise ValueError("got an estimator whose training problem is not written down anywhere here")
 
     def value(self, solution: Any, workspace: Any) -> Array:
         return np.zeros(self.n_tasks)

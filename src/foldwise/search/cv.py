@@ -443,7 +443,7 @@ class BilevelSearchCV(CallbackSupportMixin, BestEstimatorMixin):
         """The program that ``fit`` would solve."""
         check_arguments(self)
         tunable = describe(self.estimator)
-        self._check_together(tunable, sample_groups)
+        self._check_together(tunable, sample_groups, sample_weight)
         criterion = self._criterion(tunable)
         data = read_data(self, tunable, X, y, sample_weight, sample_groups, groups)
         return prepare(
@@ -456,7 +456,7 @@ class BilevelSearchCV(CallbackSupportMixin, BestEstimatorMixin):
             criterion_weight=self._criterion_weight(data.classes),
         )
 
-    def _check_together(self, tunable: Tunable, sample_groups: Any) -> None:
+    def _check_together(self, tunable: Tunable, sample_groups: Any, sample_weight: Any) -> None:
         """What depends on more than one argument."""
         if self.resume and self.checkpoint is None:
             raise ValueError("resume=True needs checkpoint=, the file to continue from")
@@ -464,6 +464,11 @@ class BilevelSearchCV(CallbackSupportMixin, BestEstimatorMixin):
             raise ValueError(
                 f"criterion_weight={self.criterion_weight!r} weighs classes, and {type(tunable.estimator).__name__} is "
                 "a regressor; leave it at 'auto', and pass weights of rows as sample_weight of fit"
+            )
+        if sample_weight is not None and tunable.fit_prefix is None:
+            raise ValueError(
+                f"{type(self.estimator).__name__} does not hand sample_weight on to the "
+                f"{type(tunable.estimator).__name__} inside it; leave sample_weight out, or leave the wrapper out"
             )
         if sample_groups is not None and not has_fit_parameter(tunable.estimator, "sample_groups"):
             raise ValueError(

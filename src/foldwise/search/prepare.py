@@ -217,7 +217,9 @@ def prepare(
     # 4. The program itself.
     names = cut.names if cut.names is not None and len(cut.names) == d else [f"x{i}" for i in range(d)]
     sheets = separated(model, dimensions, cut.sheets)
-    recipe = Recipe(criterion, sheets, names, facts.n_rows, shrinkage, min(INNER_TOL, _own_tol(tunable)))
+    recipe = Recipe(
+        model.criterion(criterion), sheets, names, facts.n_rows, shrinkage, min(INNER_TOL, _own_tol(tunable))
+    )
     recipe = replace(recipe, refitted=tunable.refitted)
     landmarks = model.landmarks(sheets, low_rank)
     return Program(
