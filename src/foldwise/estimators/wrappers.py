@@ -13,6 +13,7 @@ from typing import Any
 from sklearn.base import clone
 from sklearn.calibration import CalibratedClassifierCV
 from sklearn.compose import TransformedTargetRegressor
+from sklearn.feature_selection import VarianceThreshold
 from sklearn.multiclass import OneVsOneClassifier, OneVsRestClassifier
 from sklearn.multioutput import MultiOutputRegressor
 from sklearn.pipeline import Pipeline
@@ -48,7 +49,9 @@ def wrapped(estimator: Any, describe: Callable[[Any], Tunable]) -> Tunable:
 
 
 def _needs_target(step: Any) -> bool:
-    """Whether the ``fit`` of a step cannot do without the target."""
+    """Whether the ``fit`` of a step cannot do without the target, which selectors of features do not say."""
+    if type(step).__module__.startswith("sklearn.feature_selection"):
+        return not isinstance(step, VarianceThreshold)
     target = signature(step.fit).parameters.get("y")
     return get_tags(step).target_tags.required or (target is not None and target.default is Parameter.empty)
 
