@@ -9,6 +9,7 @@ import re
 import numpy as np
 import pytest
 from sklearn.base import BaseEstimator
+from sklearn.metrics import r2_score
 from sklearn.svm import SVC
 
 import foldwise
@@ -95,12 +96,18 @@ REFUSED = {
     BilevelSearchCV: {
         "estimator": [None, 3, "svc", SVC, LinearSVC, [], BaseEstimator()],
         "space": ["C", 3, {"width": (1, 2)}, {}, [3], {"C": 3}, {"C": "ab"}, {"C": (1, np.nan)}, {"C": (0, 1, 2)}],
+        "param_grid": ["C", 3, {"width": [1, 2]}, {}, [3], {"C": []}, {"C": [0.0, 1.0]}],
+        "param_distributions": ["C", 3, {"width": (1, 2)}, [{}, 3]],
         "method": ["sgd", None, 3, [], optimizers.Grid, {"newton": 1}],
         "criterion": ["r2", "accuracy", None, 3, foldwise.Squared, print],
         "criterion_weight": ["even", 0.5, [1, 2], {0: np.nan}, {0: -1.0}, True],
         "cv": [1, 0, -1, 2.0, 2.5, "5", "kfold", True, False, np.nan, {}, object(), []],
         "n_starts": [v for v in FROM_ONE if v is not None],
-        "refit": ["accuracy", lambda results: 0, None, 2, 1, []],
+        "scoring": ["acuracy", 3, [], {}, {1: "r2"}, ["r2", "r2"], "accuracy", [3], r2_score],
+        "refit": ["r2", None, 2, 1, []],
+        "return_train_score": [*FLAG, True],
+        "error_score": ["nan", None, np.inf, [0.0], True],
+        "threshold": ["no", 2, 1, 0, 0.5, [], np.nan, True],
         "rescale": ["no", None, 2, 1.0, []],
         "tol": [v for v in NOT_NEGATIVE if v is not None],
         "max_iter": [v for v in FROM_ONE if v is not None],
@@ -239,6 +246,8 @@ NAMED = {
     "functions": "functions|basis",
     "method_options": "method_options|option 'pints'|tol|max_iter",
     "space": "space|hyper-parameter 'width'",
+    "param_grid": "param_grid|space|parameter 'width'|bounds of 'C'",
+    "param_distributions": "param_distributions|space|parameter 'width'",
     "basis": "basis",
 }
 """How an error names a parameter, where it does not by its name: by what is wrong inside it."""

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 import numpy as np
 import pytest
-from scipy.optimize import minimize
+from scipy.optimize import minimize, minimize_scalar
 from scipy.special import expit
 from sklearn import svm
 from sklearn.linear_model import LogisticRegression
@@ -22,6 +22,7 @@ from foldwise.criteria import (
     Curvature,
     MeanLoss,
     OutOfFold,
+    PairwiseHinge,
     Part,
     ProfiledLogistic,
     get_criterion,
@@ -146,6 +147,77 @@ def test_decisions_that_tell_all_or_nothing():
     assert ProfiledLogistic(offset=True).value(nothing) == pytest.approx(entropy, abs=0.05)
     one_class = OutOfFold([Part(0, 0, 0, None, np.array([1.0, 2.0]), np.ones(2), np.full(2, 0.5))], 1)
     assert 0 < ProfiledLogistic().value(one_class) < np.log(2)
+
+
+def by_pairs(out, a, s=0.005):
+    """The pairwise criterion at a unit, pair by pair."""
+    total = 0.0
+    for part in out.parts:
+        up = part.y > 0
+        d = part.z[up][:, None] - part.z[~up]
+        weight = np.outer(part.v[up] / part.v[up].sum(), part.v[~up] / part.v[~up].sum()) * part.v.sum()
+        total += np.sum(
+            weight * ((1 - s) * np.maximum(0, 1 - a * d) ** 2 + s * np.maximum(0, 1 + a * d) ** 2)
+        )
+    return total
+
+
+@pytest.mark.parametrize(("noise", "scale"), [(1.0, 1.0), (0.1, 1e3), (3.0, 1e-4)])
+def test_pairs_are_valued_in_their_best_unit(noise, scale):
+    out = decisions(1, noise=noise)
+    out, criterion = moved(out, scale * (out.z + 5.0)), PairwiseHinge()
+    found = minimize_scalar(
+        lambda log_a: by_pairs(out, np.exp(log_a)),
+        bounds=(np.log(1e-3 / scale), np.log(1e3 / scale)),
+        method="bounded",
+        options={"xatol": 1e-10},
+    )
+    assert criterion.value(out) == pytest.approx(found.fun, rel=1e-9)
+    assert criterion.value(out) == pytest.approx(by_pairs(out, criterion.fitted(out)), rel=1e-12)
+    assert criterion.n_fitted(out) == 1
+
+
+@pytest.mark.parametrize("noise", [0.1, 1.0, 3.0])
+def test_slopes_of_pairs_are_differences_and_curvature_is_right_in_sum(noise):
+    out, criterion, h = decisions(2, noise=noise), PairwiseHinge(), 1e-6
+    slopes = np.concatenate(criterion.slopes(out))
+    H = second_derivatives(criterion, out)
+    for i in range(0, len(out.z), 3):
+        step = h * np.eye(len(out.z))[i]
+        ahead, behind = moved(out, out.z + step), moved(out, out.z - step)
+        assert slopes[i] == pytest.approx(
+            (criterion.value(ahead) - criterion.value(behind)) / (2 * h), abs=1e-8
+        )
+    assert np.abs(slopes).max() > 1e-3
+    # Moving all decisions of a task together changes nothing.
+    for part in criterion.slopes(out):
+        assert abs(part.sum()) < 1e-12
+    shift = np.concatenate([np.full(len(part.z), k + 1.0) for k, part in enumerate(out.parts)])
+    assert np.abs(H @ shift).max() < 1e-10 * np.abs(H).max()
+    # The diagonal is that of the slopes; what is off it is near.
+    rng = np.random.default_rng(0)
+    step = rng.normal(size=len(out.z))
+    ahead = np.concatenate(criterion.slopes(moved(out, out.z + h * step)))
+    behind = np.concatenate(criterion.slopes(moved(out, out.z - h * step)))
+    seen = step @ (ahead - behind) / (2 * h)
+    assert step @ H @ step == pytest.approx(seen, rel=0.1)
+
+
+def test_pairs_that_are_no_better_than_chance_or_missing():
+    out = decisions(4)
+    against = moved(out, -out.z)
+    assert PairwiseHinge().value(against) == pytest.approx(1.0)
+    assert not np.any(np.concatenate(PairwiseHinge().slopes(against)))
+    part = out.parts[0]
+    alone = Part(0, 0, 0, part.rows, part.z, np.ones(len(part.z)), part.v)
+    assert PairwiseHinge().value(OutOfFold([alone], 1)) == 0.0
+    both = PairwiseHinge().value(OutOfFold([alone, *out.parts[1:]], 3))
+    assert both == pytest.approx(PairwiseHinge().value(OutOfFold(out.parts[1:], 3)))
+
+
+def test_hypergradient_of_pairs_through_linear_machines():
+    tune = {"lam": Log(1e-3, 1e3, per="feature")}
+    check_hypergradient(*small_bilevel(Logistic(), PairwiseHinge(), tune, sample_weight=True))
 
 
 def test_a_loss_is_the_simplest_criterion():

@@ -16,7 +16,7 @@ import hashlib
 import re
 import threading
 import weakref
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import fields, is_dataclass
 from pathlib import Path
 from typing import Any
@@ -26,6 +26,7 @@ import scipy
 import scipy.sparse as sp
 
 from foldwise.bilevel import Bilevel, Evaluation
+from foldwise.frames import is_frame
 from foldwise.journal import Journal, JournalError, Stored
 from foldwise.problems.base import Array, State
 from foldwise.version import __version__
@@ -169,6 +170,20 @@ class Journaled(Bilevel):
                 evaluation.sensitivities = [arrays[f"J{i}"] for i in range(len(self.problems))]
         return evaluation
 
+    def noted(
+        self, evaluation: Evaluation, compute: Callable[[], dict[str, list[float]]]
+    ) -> dict[str, list[float]]:
+        """As :meth:`Bilevel.noted`; looked up, or computed and stored."""
+        found = self._look_up("noted", evaluation.theta)
+        if found is not None:
+            arrays = found[1]
+            return {name: arrays[f"note {name}"].tolist() for name in found[0]["names"]}
+        notes = compute()
+        meta = {"kind": "noted", "stream": self._stream, "names": list(notes)}
+        arrays = {f"note {name}": np.asarray(values, float) for name, values in notes.items()}
+        self._checkpoint._journal.append(meta, {"theta": evaluation.theta, **arrays})
+        return notes
+
     def certify(self, evaluation: Evaluation) -> dict[str, Any]:
         """As :meth:`Bilevel.certify`; nothing is stored, since a search that was cut short goes on elsewhere."""
         self.revive(evaluation)
@@ -286,7 +301,7 @@ def _feed(digest: Any, value: Any) -> None:
         rows = sp.csr_array(value)
         for part in (np.array(rows.shape), rows.indptr, rows.indices, rows.data):
             _feed(digest, np.asarray(part))
-    elif hasattr(value, "columns") and hasattr(value, "iloc"):
+    elif is_frame(value):
         for i, name in enumerate(value.columns):
             _feed(digest, [str(name), str(value.dtypes.iloc[i]), value.iloc[:, i].to_numpy()])
     elif isinstance(value, Mapping):

@@ -29,6 +29,7 @@ __all__ = [
     "JointLogistic",
     "MeanLoss",
     "OutOfFold",
+    "PairwiseHinge",
     "Part",
     "ProfiledLogistic",
     "ValueAlone",
@@ -114,14 +115,14 @@ class OutOfFold:
 class Curvature:
     """Second derivatives in the decisions: ``diag(diagonal) + columns diag(signs) columns'``, all by part.
 
-    ``grams`` says that the diagonal is exactly ``2 v``, as of the squared error: problems that keep weighted Gram
-    matrices of their validation rows then need not go through the rows again.
+    ``constant`` says that the diagonal is exactly this number times ``v``, as 2 of the squared error: problems that
+    keep weighted Gram matrices of their validation rows then need not go through the rows again.
     """
 
     diagonal: list[Array]
     columns: list[Array] = field(default_factory=list)
     signs: Array = field(default_factory=lambda: np.zeros(0))
-    grams: bool = False
+    constant: float | None = None
 
 
 class Criterion:
@@ -210,10 +211,11 @@ class MeanLoss(Criterion):
 
     def curvature(self, out: OutOfFold, window: float | None = WINDOW) -> Curvature:
         """Weighted second derivatives; rows do not know of each other."""
-        if isinstance(self.loss, Squared):
-            return Curvature([2.0 * part.v for part in out.parts], grams=True)
-        bends = [p.v * row_curvature(self.loss, p.z, p.y, p.v, window) for p in out.parts]
-        return Curvature(bends)
+        constant = self.loss.constant_curvature
+        if constant is not None:
+            return Curvature([constant * part.v for part in out.parts], constant=constant)
+        diagonal = [p.v * row_curvature(self.loss, p.z, p.y, p.v, window) for p in out.parts]
+        return Curvature(diagonal)
 
 
 class JointLogistic(Criterion):
@@ -337,25 +339,19 @@ class ProfiledLogistic(Criterion):
     def fitted(self, out: OutOfFold) -> tuple[float, float]:
         """The unit ``a`` and the offset ``b``; Newton's method on a convex function of one or two numbers."""
         y, v, s, unit = out.y, out.v, self.smoothing, _unit(out)
-        A = np.column_stack([out.z / unit, np.ones(len(y))])[:, : 2 if self.offset else 1]
-        x = np.zeros(A.shape[1])
-
-        def value(x: Array) -> float:
-            m = y * (A @ x)
-            return float(v @ (np.logaddexp(0.0, -m) + s * m))
-
+        A = (y * out.z / unit)[None] if not self.offset else np.stack([y * out.z / unit, y])
+        x = np.zeros(len(A))
+        m, loss = _margins(A, x, v, s)
         for _ in range(100):
-            m, before = y * (A @ x), value(x)
-            slope = (v * y * (s - expit(-m))) @ A
-            H = (A.T * (v * expit(m) * expit(-m))) @ A
-            free = np.ones(len(x), bool)
-            free[0] = x[0] > 0 or slope[0] < 0
-            if np.max(np.abs(slope[free]), initial=0.0) <= 1e-15:
+            other = expit(-m)
+            slope = A @ (v * (s - other))
+            H = (A * (v * other * (1.0 - other))) @ A.T
+            held = x[0] <= 0 <= slope[0]
+            if np.abs(slope[int(held) :]).max(initial=0.0) <= 1e-15:
                 break
-            step = np.zeros(len(x))
-            ridge = 1e-14 * max(float(np.trace(H)), 1e-300)
-            step[free] = -np.linalg.solve(H[np.ix_(free, free)] + ridge * np.eye(free.sum()), slope[free])
-            if -float(slope @ step) <= 1e-12 * before:  # below what the value can show: one last step
+            step = _newton_step(H, slope, held)
+            promised = -float(slope @ step)
+            if promised <= 1e-12 * loss:  # below what the value can show: one last step
                 x = x + step
                 x[0] = max(x[0], 0.0)
                 break
@@ -363,12 +359,13 @@ class ProfiledLogistic(Criterion):
             while t > 1e-10:
                 trial = x + t * step
                 trial[0] = max(trial[0], 0.0)
-                if value(trial) <= before + 1e-4 * t * float(slope @ step):
+                m, reached = _margins(A, trial, v, s)
+                if reached <= loss - 1e-4 * t * promised:
                     break
                 t *= 0.5
-            if t <= 1e-10 or np.array_equal(trial, x):
+            if t <= 1e-10 or (trial == x).all():
                 break
-            x = trial
+            x, loss = trial, reached
         return float(x[0] / unit), float(x[1]) if self.offset else 0.0
 
     def n_fitted(self, out: OutOfFold) -> int:
@@ -408,6 +405,189 @@ class ProfiledLogistic(Criterion):
         return Curvature(diagonal, out.by_part(columns), -np.ones(int(kept.sum())))
 
 
+@dataclass(frozen=True)
+class PairwiseHinge(Criterion):
+    r"""The squared hinge of pairs of rows, one of either class, in their own best unit: a smooth stand-in for the AUC.
+
+    .. math::  \min_{a \ge 0} \; \sum_t c_t \, \mathrm{mean}_{ij} \big[ (1 - s) (1 - a d_{ij})_+^2
+               + s (1 + a d_{ij})_+^2 \big],  \qquad  d_{ij} = z_i - z_j,
+
+    over the pairs of a positive row ``i`` and a negative row ``j`` of the same task ``t``, by their weights. A pair
+    that is in the right order by less than ``1 / a`` counts, as a row short of the margin does with the squared hinge.
+    The label smoothing ``s`` keeps the unit finite where all pairs are in the right order.
+
+    Values and slopes are exact, in ``n log n`` time: the pairs of a row that count are the rows beyond a threshold, so
+    sums over them are sums over the end of a sorted list. Second derivatives couple all pairs that count; they are
+    given as if the coupling of two rows were the product of how many pairs each has (right in sum for every row), a
+    matrix of rank two for every task. A task without rows of both classes adds nothing.
+
+    Parameters
+    ----------
+    smoothing : float, above 0 and below 0.5
+        The share ``s`` of pairs that are taken the other way round.
+
+    Examples
+    --------
+    >>> z, y = np.array([2.0, -1.0, 0.5, -0.5]), np.array([1.0, -1.0, -1.0, 1.0])
+    >>> out = OutOfFold([Part(0, 0, 0, None, z, y, np.full(4, 0.25))], 1)
+    >>> far = OutOfFold([Part(0, 0, 0, None, 100 * z + 7, y, np.full(4, 0.25))], 1)
+    >>> abs(PairwiseHinge().value(out) - PairwiseHinge().value(far)) < 1e-12
+    True
+    """
+
+    smoothing: float = 0.005
+
+    _arguments: ClassVar[Table] = {"smoothing": number(above=0, below=0.5)}
+
+    def __post_init__(self) -> None:
+        check_arguments(self)
+
+    def fitted(self, out: OutOfFold) -> float:
+        """The unit ``a``: the zero of an increasing function of one number, by Newton's method within brackets."""
+        pairs = [_Pairs(part, self.smoothing) for part in out.parts]
+        unit = max((one.spread for one in pairs), default=0.0)
+        if unit <= 0.0 or sum(one.along(0.0)[1] for one in pairs) >= 0.0:
+            return 0.0
+        a, low, high = 1.0 / unit, 0.0, np.inf
+        for _ in range(100):
+            _, slope, bend = np.sum([one.along(a) for one in pairs], axis=0)
+            if abs(slope) <= 1e-14 * a * bend:
+                break
+            low, high = (a, high) if slope < 0 else (low, a)
+            step = a - slope / bend if bend > 0 else np.inf
+            a = float(step if low < step < high else 2.0 * a if high == np.inf else 0.5 * (low + high))
+        return a
+
+    def n_fitted(self, out: OutOfFold) -> int:
+        """The unit, where pairs are in order more often than chance has it."""
+        return int(self.fitted(out) > 0)
+
+    def by_task(self, out: OutOfFold) -> Array:
+        """What the pairs of every task add up to."""
+        a, values = self.fitted(out), np.zeros(out.n_tasks)
+        for part in out.parts:
+            values[part.task] = _Pairs(part, self.smoothing).along(a)[0]
+        return values
+
+    def slopes(self, out: OutOfFold) -> list[Array]:
+        """Derivatives at the fitted unit."""
+        a = self.fitted(out)
+        return [_Pairs(part, self.smoothing).slopes(a) for part in out.parts]
+
+    def curvature(self, out: OutOfFold, window: float | None = WINDOW) -> Curvature:
+        """Second derivatives at the fitted unit, less what refitting it takes back; see above for the coupling."""
+        a, diagonal, columns, signs, cross, bend = self.fitted(out), [], [], [], [], 0.0
+        ends = np.cumsum([0, *(len(part.z) for part in out.parts)])
+        for part, first in zip(out.parts, ends[:-1], strict=True):
+            pairs = _Pairs(part, self.smoothing)
+            own, mixed = pairs.coupling(a)
+            bend += pairs.along(a)[2]
+            diagonal.append(own)
+            cross.append(mixed)
+            total = float(own[pairs.up].sum())
+            for sign in (-1.0, 1.0) if total > 0 else ():
+                column = np.zeros(ends[-1])
+                column[first + pairs.up] = own[pairs.up]
+                column[first + pairs.down] = -sign * own[pairs.down]
+                columns.append(column / np.sqrt(2.0 * total))
+                signs.append(sign)
+        if a > 0 and bend > 0:
+            columns.append(np.concatenate(cross) / np.sqrt(bend))
+            signs.append(-1.0)
+        if not columns:
+            return Curvature(diagonal)
+        return Curvature(diagonal, out.by_part(np.column_stack(columns)), np.array(signs))
+
+
+class _Pairs:
+    """The pairs of one task, of a row of either class, and sums over them.
+
+    Decisions are held from their mean on, classes in increasing order; ``up`` and ``down`` are the rows of the classes.
+    """
+
+    def __init__(self, part: Part, smoothing: float) -> None:
+        self.n, self.share, counts = len(part.z), float(part.v.sum()), part.v > 0
+        self.smoothing, centre = smoothing, float(np.mean(part.z)) if len(part.z) else 0.0
+        self.up, self.down = (np.flatnonzero(counts & (side * part.y > 0)) for side in (1.0, -1.0))
+        self.up = self.up[np.argsort(part.z[self.up], kind="stable")]
+        self.down = self.down[np.argsort(part.z[self.down], kind="stable")]
+        self.p, self.q = part.z[self.up] - centre, part.z[self.down] - centre
+        both = len(self.up) > 0 and len(self.down) > 0
+        self.w = part.v[self.up] / part.v[self.up].sum() if both else np.zeros(len(self.up))
+        self.u = part.v[self.down] / part.v[self.down].sum() if both else np.zeros(len(self.down))
+        self.spread = float(max(np.abs(self.p).max(), np.abs(self.q).max())) if both else 0.0
+
+    def along(self, a: float) -> tuple[float, float, float]:
+        """The value and its first two derivatives in ``a``."""
+        value = first = second = 0.0
+        for turn, share in self._turns():
+            p, w, q, u, _, _ = self._sides(turn)[0]
+            s0, s1, s2 = _beyond(p, q, u, a)
+            m, weight = 1.0 - a * p, share * w
+            value += float(weight @ (m * m * s0 + 2.0 * a * m * s1 + a * a * s2))
+            first += float(2.0 * weight @ (m * (s1 - p * s0) + a * (s2 - p * s1)))
+            second += float(2.0 * weight @ (p * p * s0 - 2.0 * p * s1 + s2))
+        return value, first, second
+
+    def slopes(self, a: float) -> Array:
+        """Derivatives of the value in the decisions."""
+        out = np.zeros(self.n)
+        for turn, share in self._turns():
+            for p, w, q, u, rows, side in self._sides(turn):
+                s0, s1, _ = _beyond(p, q, u, a)
+                out[rows] -= turn * side * 2.0 * a * share * w * ((1.0 - a * p) * s0 + a * s1)
+        return out
+
+    def coupling(self, a: float) -> tuple[Array, Array]:
+        """Second derivatives of every row in its own decision, and in its decision and ``a``."""
+        own, mixed = np.zeros(self.n), np.zeros(self.n)
+        for turn, share in self._turns():
+            for p, w, q, u, rows, side in self._sides(turn):
+                s0, s1, _ = _beyond(p, q, u, a)
+                weight = share * w
+                own[rows] += 2.0 * a * a * weight * s0
+                mixed[rows] -= turn * side * 2.0 * weight * ((1.0 - 2.0 * a * p) * s0 + 2.0 * a * s1)
+        return own, mixed
+
+    def _turns(self) -> list[tuple[float, float]]:
+        """What pairs count as they are, and the other way round."""
+        return [(1.0, self.share * (1.0 - self.smoothing)), (-1.0, self.share * self.smoothing)]
+
+    def _sides(self, turn: float) -> list[tuple[Array, Array, Array, Array, Array, float]]:
+        """The rows of either class with those of the other, so that a pair counts where ``q - p > -1 / a``.
+
+        Of the negative class the decisions are turned round; with ``turn`` -1 those of all.
+        """
+        up = turn * self.p, self.w, turn * self.q, self.u, self.up, 1.0
+        down = -turn * self.q, self.u, -turn * self.p, self.w, self.down, -1.0
+        return [up, down]
+
+
+def _beyond(p: Array, q: Array, u: Array, a: float) -> tuple[Array, Array, Array]:
+    """For every ``p`` the sums of ``u``, ``u q`` and ``u q^2`` over all ``q > p - 1 / a``."""
+    if len(q) > 1 and q[0] > q[-1]:
+        q, u = q[::-1], u[::-1]
+    tails = [np.concatenate([np.cumsum(x[::-1])[::-1], [0.0]]) for x in (u, u * q, u * q * q)]
+    first = np.searchsorted(q, p - 1.0 / a, side="right") if a > 0 else np.zeros(len(p), int)
+    return tails[0][first], tails[1][first], tails[2][first]
+
+
+def _margins(A: Array, x: Array, v: Array, smoothing: float) -> tuple[Array, float]:
+    """The margins ``x A`` and their smoothed logistic loss."""
+    m = x @ A
+    return m, float(v @ (np.logaddexp(0.0, -m) + smoothing * m))
+
+
+def _newton_step(H: Array, slope: Array, held: bool) -> Array:
+    """``-H^-1 slope`` of one or two numbers, of which the first may be held at its bound."""
+    ridge = 1e-14 * max(float(np.trace(H)), 1e-300)
+    if len(slope) == 1:
+        return np.zeros(1) if held else -slope / (H[0] + ridge)
+    if held:
+        return np.array([0.0, -slope[1] / (H[1, 1] + ridge)])
+    return np.asarray(-np.linalg.solve(H + ridge * np.eye(2), slope))
+
+
 def _unit(out: OutOfFold) -> float:
     """The root mean square of the decisions; 1 where all are zero."""
     largest = float(np.abs(out.z).max(initial=0.0))
@@ -416,7 +596,11 @@ def _unit(out: OutOfFold) -> float:
     return largest * float(np.sqrt(out.v @ (out.z / largest) ** 2 / out.v.sum())) or 1.0
 
 
-NAMED_CRITERIA: dict[str, type[Loss] | type[Criterion]] = {**CRITERIA, "profiled_logistic": ProfiledLogistic}
+NAMED_CRITERIA: dict[str, type[Loss] | type[Criterion]] = {
+    **CRITERIA,
+    "profiled_logistic": ProfiledLogistic,
+    "pairwise_hinge": PairwiseHinge,
+}
 """Criteria that have a name: losses, and others."""
 
 SCORERS = {

@@ -80,7 +80,8 @@ class Record:
     ``admissible`` is False for a point that does not keep the constraints of the method, such as a number of features,
     and for one whose training problems are not solved where others are: it is not returned, and ``best``, the lowest
     objective so far, is that of the others (infinite before the first).
-    ``objective`` is what is minimised, ``error`` the same without the penalty that some searches add.
+    ``objective`` is what is minimised, ``error`` the same without the penalty that some searches add. ``metrics`` are
+    lists of numbers by name: what a search with ``scoring`` measured of every fold.
     """
 
     start: int
@@ -93,6 +94,7 @@ class Record:
     note: str = ""
     fold_objectives: list[float] = field(default_factory=list)
     admissible: bool = True
+    metrics: dict[str, list[float]] = field(default_factory=dict)
 
     @property
     def error(self) -> float:
@@ -376,6 +378,10 @@ def as_json(value: Any) -> Any:
 def _numbers(fields: Mapping[str, Any]) -> dict[str, Any]:
     """Fields of a record or a result with nan where a number has to be and JSON has null."""
     out = {**fields, "fold_objectives": [math.nan if v is None else v for v in fields["fold_objectives"]]}
+    if "metrics" in out:
+        out["metrics"] = {
+            name: [math.nan if v is None else v for v in one] for name, one in out["metrics"].items()
+        }
     for name in ("objective", "objective_start", "best"):
         if name in out and out[name] is None:
             out[name] = math.nan

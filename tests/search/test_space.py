@@ -229,7 +229,7 @@ S, PER_FEATURE = BilevelSearchCV, Log(1, 9, per="feature")
         (S(SVR, {"C": [1, 2, 3]}), "must be a pair (lower, upper)"),
         (S(SVR, {"C": [10, 0.1, 1]}), "finds the value between the ends by itself: write (0.1, 10)"),
         (S(SVR, {"fit_intercept": [True, False]}), "or put the search inside a GridSearchCV over them"),
-        (S(SVR, "C"), "space must be a dict or a list of names or None; got 'C'. Write {'C':"),
+        (S(SVR, "C"), "space must be a dict, a list of dicts or a list of names or None; got 'C'. Write {'C':"),
         (S(SVR, {}), "the space is empty; name at least one hyper-parameter"),
         (S(SVR, ["gamma"]), "unknown hyper-parameter 'gamma' for LinearSVR; it can tune: C, lam, box"),
         (S(LinearSVR("squared"), ["epsilon"]), "unknown hyper-parameter 'epsilon'"),

@@ -22,7 +22,7 @@ from foldwise.solvers.registry import choose
 from foldwise.space import Dimension, Space
 from foldwise.splits import Splits
 
-__all__ = ["DataFacts", "Model", "Role", "Rows", "SearchStage", "Sheet", "Target", "make_space"]
+__all__ = ["Assembly", "DataFacts", "Model", "Role", "Rows", "SearchStage", "Sheet", "Target", "make_space"]
 
 Array = np.ndarray[Any, Any]
 
@@ -109,6 +109,28 @@ class Sheet:
     index: Array
     standardize: tuple[bool, bool] | None = None
     target: Target | None = None
+
+
+@dataclass(frozen=True, eq=False)
+class Assembly:
+    """What the training problems of a program are put together from.
+
+    Attributes
+    ----------
+    sheets : sequence of Sheet
+    space : Space
+    dimensions : mapping from hyper-parameter name to its bounds
+    landmarks : sequence of ndarray of int, optional
+        Row numbers through which each sheet's kernel is seen.
+    relatives : sequence of Problem, optional
+        Problems on the same sheets, with which costly parts may be shared.
+    """
+
+    sheets: Sequence[Sheet]
+    space: Space
+    dimensions: Mapping[str, Dimension]
+    landmarks: Sequence[Array] | None = None
+    relatives: Sequence[Any] | None = None
 
 
 @dataclass(frozen=True, eq=False)
@@ -291,19 +313,8 @@ class Model(ABC):
     # 3. The training problems.
 
     @abstractmethod
-    def problems(
-        self,
-        sheets: Sequence[Sheet],
-        space: Space,
-        dimensions: Mapping[str, Dimension],
-        landmarks: Sequence[Array] | None = None,
-        like: Sequence[Any] | None = None,
-    ) -> list[Any]:
-        """The training problems of every sheet.
-
-        ``landmarks`` are row numbers through which each sheet's kernel is seen; ``like`` are problems on the same
-        sheets, with which costly parts may be shared.
-        """
+    def problems(self, parts: Assembly) -> list[Any]:
+        """The training problems of every sheet."""
 
     def solver(self, problem: Any, tol: float, max_iter: int | None = None) -> Any:
         """What solves them: the solver that was chosen, or what is usual for such problems.
@@ -350,6 +361,10 @@ class Model(ABC):
         }
         named = {name: value for name, value in values.items() if name in space.slices}
         return np.asarray(space.theta({**tubes, **named}))
+
+    def entries(self, facts: DataFacts) -> int:
+        """Entries of the largest matrix that its training problems work on."""
+        return facts.n_rows * int(facts.X.shape[1])
 
     @abstractmethod
     def accuracy(self, facts: DataFacts, size: int) -> dict[str, Any]:

@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
 import numpy as np
 
 from foldwise.losses import Loss
-from foldwise.models.base import Array, DataFacts, Model, Role, Rows, Sheet
+from foldwise.models.base import Array, Assembly, DataFacts, Model, Role, Rows
 from foldwise.models.binding import criterion_weights
 from foldwise.models.kernel.assemble import one_vs_one
+from foldwise.problems.base import TaskData
 from foldwise.problems.folds import Folds
-from foldwise.problems.refitted import RefittedProblem, Refitting
+from foldwise.problems.refitted import RefittedProblem, Refitting, no_parameters
 from foldwise.space import Dimension, Lin, Log, Space
 
 __all__ = ["RefittedModel"]
@@ -80,16 +81,9 @@ class RefittedModel(Model):
             )
         return usual[own]
 
-    def problems(
-        self,
-        sheets: Sequence[Sheet],
-        space: Space,
-        dimensions: Mapping[str, Dimension],
-        landmarks: Sequence[Array] | None = None,
-        like: Sequence[Any] | None = None,
-    ) -> list[Any]:
+    def problems(self, parts: Assembly) -> list[Any]:
         """One problem for every sheet."""
-        out = []
+        out, sheets = [], parts.sheets
         K = len(sheets[0].rows.Y)
         total = (K * (K - 1) // 2 if self.pairs and K > 1 else K) * sum(len(s.splits) for s in sheets)
         for sheet in sheets:
@@ -98,19 +92,16 @@ class RefittedModel(Model):
             stored = sheet.rows.take(folds.order)
             Y, present = one_vs_one(stored) if self.pairs and len(stored.Y) > 1 else (stored.Y, None)
             X = sheet.X[folds.order]
+            counts = criterion_weights(self, stored, folds, parts.dimensions)
+            nowhere = no_parameters(parts.space, len(Y), folds)
+            data = TaskData(Y, folds, self.loss, nowhere, stored.weight, counts, total, present)
             problem = RefittedProblem(
                 self.machine,
                 {name: name for name in self.roles},
                 X[:, folds.order] if self.pairwise else X,
                 _target(stored),
-                space,
-                Y,
-                folds,
-                self.loss,
-                stored.weight,
-                criterion_weights(self, stored, folds, dimensions),
-                total,
-                present,
+                parts.space,
+                data,
             )
             out.append(problem)
         return out
@@ -146,6 +137,6 @@ class RefittedModel(Model):
 def _target(rows: Rows) -> Array:
     """What ``fit`` is given: numbers, or classes."""
     if rows.label is not None:
-        return np.asarray(np.asarray(rows.class_labels)[rows.label])
-    out: Array = rows.Y[0] if len(rows.Y) == 1 else rows.Y.T
-    return out
+        labels: Array = np.asarray(rows.class_labels)
+        return np.asarray(labels[rows.label])
+    return np.asarray(rows.Y[0] if len(rows.Y) == 1 else rows.Y.T)

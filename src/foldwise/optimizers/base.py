@@ -20,7 +20,20 @@ from foldwise.optimizers.quadratic import REACH, natural_units, promising_step
 from foldwise.result import KINKED_TOL, KKT_TOL, MESSAGES, SMOOTH_TOL, Record, Result, Status, judged
 from foldwise.space import Space
 
-__all__ = ["Minimizer", "Optimizer", "StopSearch", "Trace", "largest_promise", "run", "run_to_end"]
+__all__ = [
+    "Minimizer",
+    "Observer",
+    "Optimizer",
+    "StopSearch",
+    "Trace",
+    "largest_promise",
+    "run",
+    "run_to_end",
+]
+
+
+Observer = Callable[[Bilevel, Evaluation, bool], dict[str, list[float]]]
+"""What is to be known of a point beside its objective; see :class:`Trace`."""
 
 
 class StopSearch(Exception):
@@ -93,6 +106,8 @@ class Trace:
         Whether a point keeps the method's constraints; by default every point does.
     may_abandon : bool
         Whether the first evaluation, too, is abandoned when the deadline is over.
+    observe : callable(bilevel, evaluation, admissible) -> dict, optional
+        What else is to be known of every point that is recorded: numbers by name, for ``Record.metrics``.
     """
 
     def __init__(
@@ -104,8 +119,9 @@ class Trace:
         began: float | None = None,
         admits: Callable[[np.ndarray], bool] | None = None,
         may_abandon: bool = False,
+        observe: Observer | None = None,
     ) -> None:
-        self.admits, self.may_abandon = admits, may_abandon
+        self.admits, self.may_abandon, self.observe = admits, may_abandon, observe
         self.bilevel, self.callback, self.deadline, self.start = bilevel, callback, deadline, start
         self.space = bilevel.space
         self.history: list[Record] = []
@@ -118,6 +134,10 @@ class Trace:
         self._seen: tuple[Evaluation, float] | None = None
         self.began = time.perf_counter() if began is None else began
         self.steps_before = bilevel.n_inner_steps
+
+    def go_on_from(self, evaluation: Evaluation) -> None:
+        """Know a point that was found and recorded before, so that there is something to return."""
+        self.best, self._best_solved = evaluation, self._solved(evaluation)
 
     def evaluate(
         self,
@@ -216,6 +236,7 @@ class Trace:
             note=note,
             fold_objectives=self.bilevel.by_fold(evaluation).tolist(),
             admissible=admissible,
+            metrics={} if self.observe is None else self.observe(self.bilevel, evaluation, admissible),
         )
         self.history.append(record)
         if better:
@@ -353,6 +374,7 @@ def run_to_end(
     candidates: Sequence[np.ndarray] = (),
     may_abandon: bool = False,
     look: bool = False,
+    observe: Observer | None = None,
 ) -> tuple[Result, Evaluation]:
     """Run a method within its limits. The point returned is the best admissible one evaluated, certified from the rows;
     with it the evaluation that it comes from.
@@ -364,12 +386,12 @@ def run_to_end(
     An evaluation that is under way at the deadline is abandoned, but the first is completed: without it there is
     nothing to return. With ``may_abandon`` that one is abandoned too, and :class:`StopSearch` passes through.
 
-    With ``look`` an end that a method calls a minimum is looked around where rows are few, and gone on from where that
-    shows a better point.
+    ``observe`` is called with every point that is recorded; see :class:`Trace`. With ``look`` an end that a method
+    calls a minimum is looked around where rows are few, and gone on from where that shows a better point.
     """
     optimizer.check(bilevel)
     admits = partial(optimizer.admits, bilevel.space)
-    trace = Trace(bilevel, callback, deadline, start, began, admits, may_abandon)
+    trace = Trace(bilevel, callback, deadline, start, began, admits, may_abandon, observe)
     try:
         theta0 = optimizer.feasible(bilevel.space, np.asarray(theta0, float))
         if np.any(bilevel.space.upper > bilevel.space.lower):

@@ -55,14 +55,14 @@ class Canonical:
         penalties, bounds and references, one user for the kernel.
     c, lam, near : ndarray
         Exponentials of the kinds that are logarithms.
-    bend : ndarray, shape (p,)
+    scale_curvature : ndarray, shape (p,)
         ``theta'' / theta'`` of the change of scale: what it adds to a Hessian is this times the gradient.
     """
 
     def __init__(
-        self, values: Mapping[str, Array], slopes: Mapping[str, Array], bend: Array, size: int
+        self, values: Mapping[str, Array], slopes: Mapping[str, Array], scale_curvature: Array, size: int
     ) -> None:
-        self.values, self._slopes, self.bend, self.size = values, slopes, bend, size
+        self.values, self._slopes, self.scale_curvature, self.size = values, slopes, scale_curvature, size
         self.c, self.lam = np.exp(values["log_c"]), np.exp(values["log_lam"])
         self.near = np.exp(values["log_near"])
         self.epsilon, self.log_kernel = values["epsilon"], values["log_kernel"]
@@ -172,20 +172,20 @@ class ParameterMap:
     def __call__(self, theta: Array) -> Canonical:
         """The canonical values at ``theta``."""
         theta = np.asarray(theta, float)
-        values, slope, bend = theta, np.ones(len(theta)), np.zeros(len(theta))
+        values, slope, curvature = theta, np.ones(len(theta)), np.zeros(len(theta))
         if not self._constant:
             values = theta.copy()
             to_exp, to_log = self._mixed & self._is_log, self._mixed & ~self._is_log
             values[to_exp] = np.exp(theta[to_exp])
             slope[to_exp] = values[to_exp]
-            bend[to_exp] = 1.0
+            curvature[to_exp] = 1.0
             positive = np.maximum(theta[to_log], np.finfo(float).tiny)
             values[to_log] = np.log(positive)
             slope[to_log] = 1.0 / positive
-            bend[to_log] = -1.0 / positive
+            curvature[to_log] = -1.0 / positive
         by_kind = dict(self._base)
         slopes = {}
         for kind, matrix in self._incidence.items():
             by_kind[kind] = self._base[kind] + matrix @ values
             slopes[kind] = matrix if self._constant else matrix * slope
-        return Canonical(by_kind, slopes, bend, self.space.size)
+        return Canonical(by_kind, slopes, curvature, self.space.size)

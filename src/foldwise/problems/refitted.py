@@ -17,13 +17,13 @@ from sklearn.exceptions import ConvergenceWarning
 
 from foldwise.deadline import look_at_clock
 from foldwise.losses import Loss
-from foldwise.problems.base import Array, Linearization, Problem, Solution, State
+from foldwise.problems.base import Array, Linearization, Problem, Solution, State, TaskData
 from foldwise.problems.folds import Folds
 from foldwise.problems.parameters import Binding, ParameterMap
 from foldwise.problems.written import Written
 from foldwise.space import Space
 
-__all__ = ["Nothing", "RefittedProblem", "Refitting"]
+__all__ = ["Nothing", "RefittedProblem", "Refitting", "no_parameters"]
 
 
 @dataclass(frozen=True, eq=False)
@@ -32,6 +32,13 @@ class Nothing(State):
 
     def moved(self, change: Array) -> Nothing:
         return self
+
+
+def no_parameters(space: Space, n_targets: int, folds: Folds) -> ParameterMap:
+    """The map from a space to training problems that know nothing of it."""
+    shape = n_targets * folds.n_splits, folds.n_cells
+    nowhere = {block.name: Binding("log_c", np.full(shape, -1)) for block in space.blocks}
+    return ParameterMap(space, nowhere, np.zeros(shape), np.zeros(shape), np.zeros((n_targets, 0)))
 
 
 class RefittedProblem(Problem):
@@ -43,8 +50,9 @@ class RefittedProblem(Problem):
     names : mapping from names of the space to the estimator's parameters
     X : the rows, in stored order
     target : what ``fit`` is given, in stored order
-    space, Y, folds, weight, validation_weight, n_total, present
-        As in :class:`foldwise.problems.base.Problem`.
+    space : Space
+    data : TaskData
+        Its parameters act nowhere: :func:`no_parameters`.
     """
 
     state_type: ClassVar[Any] = Nothing
@@ -57,23 +65,12 @@ class RefittedProblem(Problem):
         X: Any,
         target: Array,
         space: Space,
-        Y: Array,
-        folds: Folds,
-        loss: Loss,
-        weight: Array | None = None,
-        validation_weight: Array | None = None,
-        n_total: int | None = None,
-        present: Array | None = None,
+        data: TaskData,
     ) -> None:
-        n_tasks = len(Y) * folds.n_splits
-        nowhere = {
-            block.name: Binding("log_c", np.full((n_tasks, folds.n_cells), -1)) for block in space.blocks
-        }
-        empty = np.zeros((n_tasks, folds.n_cells))
-        parameters = ParameterMap(space, nowhere, empty, empty, np.zeros((len(Y), 0)))
-        super().__init__(Y, folds, loss, parameters, weight, validation_weight, n_total, present)
+        super().__init__(data)
+        self.space = space
         self.estimator, self.names, self.X, self.target_values = estimator, dict(names), X, target
-        self.given_weight = weight
+        self.given_weight = data.weight
 
     def check_loss(self, loss: Loss) -> None:
         """Any loss: training is the estimator's own affair."""
@@ -114,7 +111,7 @@ class RefittedProblem(Problem):
 
     def _fold(self, theta: Array, t: int) -> Array:
         """Decisions of split ``t`` on its validation rows: shape (targets, rows)."""
-        params = {self.names[name]: value for name, value in self.parameters.space.params(theta).items()}
+        params = {self.names[name]: value for name, value in self.space.params(theta).items()}
         machine: Any = clone(self.estimator).set_params(**{k: _plain(v) for k, v in params.items()})
         train = np.repeat(np.arange(self.n_rows), self.folds.count[t].astype(int))
         given = {} if self.given_weight is None else {"sample_weight": self.given_weight[train]}

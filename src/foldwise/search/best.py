@@ -60,7 +60,9 @@ class BestEstimatorMixin(MetaEstimatorMixin, BaseEstimator):
     """For a search with ``estimator`` and ``refit`` that sets ``result_`` and ``best_estimator_``."""
 
     estimator: Any
-    refit: bool
+    refit: Any
+    scorer_: Any
+    best_threshold_: float | None
     best_estimator_: Any
     probabilities_: Any
     residuals_: Any
@@ -74,15 +76,32 @@ class BestEstimatorMixin(MetaEstimatorMixin, BaseEstimator):
         return self.best_estimator_
 
     def score(self, X: Any, y: Any = None, sample_weight: Any = None) -> float:
-        """The best estimator's score: accuracy or R^2."""
+        """The score of the best estimator: by the metric that decided, else accuracy or R^2."""
         params = {} if sample_weight is None else {"sample_weight": sample_weight}
+        if getattr(self, "scoring", None) is not None:
+            return self._scored(X, y, params)
         with config_context(enable_metadata_routing=False):  # as in the final fit: for the last step
             return float(self._best().score(X, y, **params))
 
+    def _scored(self, X: Any, y: Any, params: dict[str, Any]) -> float:
+        """By ``scoring``. The search itself is asked where it predicts more than its estimator."""
+        best = self._best()
+        more = self.best_threshold_ is not None or not hasattr(best, "predict_proba")
+        scorer, metric = self.scorer_, self.refit if isinstance(self.refit, str) else None
+        with config_context(enable_metadata_routing=False):
+            if isinstance(scorer, dict):
+                scorer = scorer[metric] if metric in scorer else next(iter(scorer.values()))
+            own = more and is_classifier(self.estimator) and hasattr(scorer, "_score_func")
+            found = scorer(self if own else best, X, y, **params)
+        return float(found[metric] if isinstance(found, dict) and metric in found else found)
+
     @available_if(_delegates("predict"))
     def predict(self, X: Any) -> Any:
-        """Predictions of the best estimator."""
-        return self._best().predict(X)
+        """Predictions of the best estimator, with ``best_threshold_`` where that was selected."""
+        best = self._best()
+        if getattr(self, "best_threshold_", None):
+            return best.classes_[(np.asarray(best.decision_function(X)) > self.best_threshold_).astype(int)]
+        return best.predict(X)
 
     @available_if(_delegates("decision_function"))
     def decision_function(self, X: Any) -> Any:

@@ -15,6 +15,7 @@ from typing import Any, ClassVar
 import numpy as np
 from sklearn.base import clone
 from sklearn.exceptions import ConvergenceWarning
+from sklearn.metrics import check_scoring
 from sklearn.pipeline import Pipeline
 from sklearn.utils import check_random_state
 from sklearn.utils.validation import has_fit_parameter
@@ -49,12 +50,19 @@ from foldwise.optimizers import METHODS
 from foldwise.optimizers.base import Minimizer
 from foldwise.result import Record, Result
 from foldwise.search.best import BestEstimatorMixin
+from foldwise.search.branches import fit_branches, has_choices
 from foldwise.search.data import read_data
+from foldwise.search.judge import Judge
+from foldwise.search.measure import Measure
 from foldwise.search.nested import Nested, run_nested
 from foldwise.search.plan import SearchOptions, SearchPlan, choose_method, make_plan
 from foldwise.search.prepare import Program, prepare
 from foldwise.search.refit import Refit
 from foldwise.search.run import SearchRun
+from foldwise.search.scoring import ERROR_SCORE, REFIT, SCORING, SINGLE, THRESHOLD, Scoring, read_scoring
+from foldwise.search.spaces import grid_points, range_of, read_branches
+from foldwise.search.table import chosen_row, cv_results
+from foldwise.threads import suited_to
 from foldwise.version import __version__
 
 __all__ = ["BilevelSearchCV"]
@@ -75,8 +83,12 @@ MAY_CHANGE = {
 
 ANY_INTEGER = integer(-(2**31))
 SPACE = Rule(
-    "a dict or a list of names",
-    lambda v: isinstance(v, Mapping) or sequence(lambda name: isinstance(name, str), "").allows(v),
+    "a dict, a list of dicts or a list of names",
+    lambda v: (
+        isinstance(v, Mapping)
+        or sequence(lambda name: isinstance(name, str), "").allows(v)
+        or sequence(lambda one: isinstance(one, Mapping), "").allows(v)
+    ),
     "Write {'C': (0.01, 100)}, or ['C'] for bounds from the data",
 )
 
@@ -101,9 +113,12 @@ class BilevelSearchCV(CallbackSupportMixin, BestEstimatorMixin):
         ``foldwise.LinearSVC``, ``LinearSVR``, ``KernelSVC`` or ``KernelSVR``; scikit-learn's ``SVC``, ``SVR``,
         ``KernelRidge``, ``LinearSVC``, ``LinearSVR``, ``Ridge`` or ``LogisticRegression``; or a ``Pipeline`` that ends
         in one, whose earlier steps are fitted inside each fold.
-    space : dict, optional
+    space : dict or list of dict, optional
         From parameter name to ``(lower, upper)``, ``Log(lower, upper, per=...)``, ``Lin(lower, upper, per=...)``,
-        or None for bounds derived from the data. Without a space every tunable parameter is tuned.
+        or None for bounds derived from the data. Without a space every tunable parameter is tuned. A list of numbers
+        stands for the range between its ends, and its grid is visited as well; distributions of SciPy and Optuna for
+        their support; texts, objects and what has no derivative (``pca__n_components``) are choices, with a search
+        for every combination. ``param_grid`` and ``param_distributions`` are other names of it.
     method : str or Minimizer, default="auto"
         "newton", "lbfgsb", "bfgs", "rprop", "pbp", "bundle", "mpec", "slams", "grid", "constrained_grid", "random" or
         "auto".
@@ -119,6 +134,11 @@ class BilevelSearchCV(CallbackSupportMixin, BestEstimatorMixin):
         linear, such as ``SVC`` (a precomputed kernel counts as such; method "bundle", which needs the mean of a loss,
         has ``Logistic(s=2)`` there too); the training loss itself for a machine with the logistic loss, such as
         ``LogisticRegression``, whose ``best_score_`` is then scikit-learn's "neg_log_loss".
+    scoring : str, callable, list, dict, optional
+        What decides, as in ``GridSearchCV``: a metric's name, a ``callable(estimator, X, y)``, or several. A criterion
+        with slopes made for the metric (or ``criterion``, if given) leads the search; the metric itself is computed at
+        every point visited, from the out-of-fold decisions, and a few steps without derivatives around the best point
+        end it. ``best_score_`` is then the metric's, and ``cv_results_`` has both. See docs/scoring.md.
     criterion_weight : "auto", "balanced", dict or None, default="auto"
         What a validation row counts in the criterion, by its own class, times its sample weight; the criterion of a
         fold stays a mean. "auto": as its class weighs in the fold's training loss, where the estimator has a fixed
@@ -134,8 +154,10 @@ class BilevelSearchCV(CallbackSupportMixin, BestEstimatorMixin):
         points are looked at and the method runs once, from the best of them; with more, or with penalties of single
         features, it runs from two. Before a kernel machine's search cheaper ones find its first point; they are not
         counted here, see neither ``max_iter`` nor ``callbacks``, and leave their counts in ``result_.details``.
-    refit : bool, default=True
-        Fit a copy of the estimator with the selected values to all rows. When that final fit is interrupted (Ctrl-C,
+    refit : bool, str or callable, default=True
+        Fit a copy of the estimator with the selected values to all rows. With several metrics the name of the one that
+        decides (with False the first leads the search); a callable takes ``cv_results_`` and returns the number of the
+        row to be taken. When that final fit is interrupted (Ctrl-C,
         with a warning) or fails (its error is raised), the search itself is complete and kept: ``best_params_``,
         ``refit_params_``, ``cv_results_`` and ``result_`` stay, and ``best_estimator_`` is missing;
         ``clone(search.estimator).set_params(**search.refit_params_).fit(X, y)`` makes up for it. Without a final fit a
@@ -177,6 +199,14 @@ class BilevelSearchCV(CallbackSupportMixin, BestEstimatorMixin):
         them when the bound on what they change in a decision (``result_.approximation``) exceeds 0.01. With
         True the end is valued once without them, memory allowing: ``best_score_`` is then that of the whole kernel, and
         ``result_.details`` holds what the landmarks said. The final fit never uses them.
+    return_train_score : bool, default=False
+        Whether the metrics of training rows go into ``cv_results_``; they cost nothing but the metrics.
+    error_score : "raise" or number, default=nan
+        What a fold gets whose metric raises. The search goes on by its criterion, and says so.
+    threshold : "auto", True, False or None, default="auto"
+        Whether the decision threshold of two classes is selected with the values, for the metric that decides:
+        ``predict`` of the search then takes ``best_threshold_`` in the place of 0. "auto" does so for balanced
+        accuracy, F-measures, the Jaccard score, Matthews' correlation and Cohen's kappa.
     checkpoint : str or Path, optional
         File to which every evaluation is written as soon as it is complete, so that a search that was killed can go
         on. It must not exist, unless ``resume`` is set.
@@ -191,7 +221,8 @@ class BilevelSearchCV(CallbackSupportMixin, BestEstimatorMixin):
     refit_params_ : dict
         Values for a fit to all rows, of the final estimator: ``best_params_``, or what ``rescale`` makes of them.
     best_score_ : float
-        Negative cross-validation criterion at ``best_params_``, a mean over folds of means over rows that count as
+        With ``scoring`` the mean over the folds of the metric that decides, at ``best_params_``. Without: negative
+        cross-validation criterion at ``best_params_``, a mean over folds of means over rows that count as
         ``criterion_weight`` says: higher is better. So are the scores of ``cv_results_``.
     best_estimator_ : estimator
     best_index_ : int
@@ -207,6 +238,10 @@ class BilevelSearchCV(CallbackSupportMixin, BestEstimatorMixin):
     n_resumed_ : int
         Evaluations that came from the checkpoint; those of stages and of looks around the end are not in ``n_iter_``.
     refit_time_ : float
+    scorer_ : scorer, or dict of them
+    multimetric_ : bool
+    best_threshold_ : float or None
+        The decision threshold of ``predict``; None where it was not selected. ``best_estimator_`` does not know it.
     probabilities_ : Probabilities, PairProbabilities or None
         How decisions become probabilities of classes (:meth:`predict_proba`), from the folds; None for regressions.
     residuals_ : Residuals or None
@@ -227,6 +262,8 @@ class BilevelSearchCV(CallbackSupportMixin, BestEstimatorMixin):
     result_: Result
     _arguments: ClassVar[Table] = {
         "space": SPACE | NONE,
+        "param_grid": SPACE | NONE,
+        "param_distributions": SPACE | NONE,
         "method": instance((str, Minimizer), "the name of a method or a Minimizer object"),
         "criterion": instance(
             (str, Loss, Criterion), "the name of a criterion, a Loss or a Criterion object"
@@ -236,11 +273,8 @@ class BilevelSearchCV(CallbackSupportMixin, BestEstimatorMixin):
         ),
         "cv": FOLDS,
         "n_starts": integer() | NONE,
-        "refit": replace(
-            FLAG,
-            do="The final fit takes best_params_, the best by the criterion; for another choice set refit=False and "
-            "choose from cv_results_",
-        ),
+        "scoring": SCORING | NONE,
+        "refit": REFIT,
         "rescale": MAYBE,
         "tol": number(at_least=0) | NONE,
         "max_iter": integer() | NONE,
@@ -253,6 +287,9 @@ class BilevelSearchCV(CallbackSupportMixin, BestEstimatorMixin):
         "method_options": Rule("a dict from option name to value", _is_named) | NONE,
         "shrinkage": number(at_least=0) | NONE,
         "low_rank": MAYBE,
+        "return_train_score": FLAG,
+        "error_score": ERROR_SCORE,
+        "threshold": THRESHOLD,
         "checkpoint": PATH | NONE,
         "resume": FLAG,
     }
@@ -262,8 +299,11 @@ class BilevelSearchCV(CallbackSupportMixin, BestEstimatorMixin):
         estimator: Any,
         space: Any = None,
         *,
+        param_grid: Any = None,
+        param_distributions: Any = None,
         method: Any = "auto",
         criterion: Any = "auto",
+        scoring: Any = None,
         criterion_weight: Any = "auto",
         cv: Any = 5,
         n_starts: Any = None,
@@ -279,13 +319,19 @@ class BilevelSearchCV(CallbackSupportMixin, BestEstimatorMixin):
         method_options: Any = None,
         shrinkage: Any = None,
         low_rank: Any = "auto",
+        return_train_score: Any = False,
+        error_score: Any = np.nan,
+        threshold: Any = "auto",
         checkpoint: Any = None,
         resume: Any = False,
     ) -> None:
         self.estimator = estimator
         self.space = space
+        self.param_grid = param_grid
+        self.param_distributions = param_distributions
         self.method = method
         self.criterion = criterion
+        self.scoring = scoring
         self.criterion_weight = criterion_weight
         self.cv = cv
         self.n_starts = n_starts
@@ -301,6 +347,9 @@ class BilevelSearchCV(CallbackSupportMixin, BestEstimatorMixin):
         self.method_options = method_options
         self.shrinkage = shrinkage
         self.low_rank = low_rank
+        self.return_train_score = return_train_score
+        self.error_score = error_score
+        self.threshold = threshold
         self.checkpoint = checkpoint
         self.resume = resume
 
@@ -323,12 +372,14 @@ class BilevelSearchCV(CallbackSupportMixin, BestEstimatorMixin):
         """
         self._forget()
         try:
-            final = self._select(X, y, sample_weight, sample_groups, groups)
+            check_arguments(self)
+            rows = {"sample_weight": sample_weight, "sample_groups": sample_groups, "groups": groups}
+            final = self._branched(X, y, rows) if has_choices(self) else self._select(X, y, **rows)
         except BaseException:
             self._forget()
             raise
         # From here on the search is whole: what it found stays, whatever happens to the final fit.
-        if self.refit:
+        if self.refit and final is not None:
             try:
                 final()
             except KeyboardInterrupt:
@@ -398,6 +449,16 @@ class BilevelSearchCV(CallbackSupportMixin, BestEstimatorMixin):
         for name in [n for n in vars(self) if n == "_unfinished" or (n[0] != "_" and n[-1] == "_")]:
             delattr(self, name)
 
+    def _branched(self, X: Any, y: Any, rows: dict[str, Any]) -> Callable[[], None] | None:
+        """Run a search for every combination of choices; returns the final fit, to be called."""
+        began, context = time.perf_counter(), self._init_callback_context(max_subtasks=None)
+        if context is not None:
+            context.call_on_fit_task_begin(estimator=self, X=X, y=y)
+        final = fit_branches(self, X, y, rows, began)
+        if context is not None:
+            context.call_on_fit_task_end(estimator=self, X=X, y=y)
+        return final
+
     def _select(
         self, X: Any, y: Any, sample_weight: Any, sample_groups: Any, groups: Any
     ) -> Callable[[], None]:
@@ -411,17 +472,20 @@ class BilevelSearchCV(CallbackSupportMixin, BestEstimatorMixin):
         # 2. Program to a plan; what cannot be done is refused before a file is written.
         options = self._options(program)
         method = choose_method(options, program)
+        if isinstance(sample_weight, Real):  # which not every machine takes
+            sample_weight = np.full(program.facts.n_rows, float(sample_weight))
+        judge = self._judge(program, X, y, {"sample_weight": sample_weight, "sample_groups": sample_groups})
         journal = self._open_checkpoint(program, options.seed)
         try:
             options = options if journal is None else replace(options, seed=journal.seed)
             plan = make_plan(program, method, options)
             # 3. Plan to a result.
-            result, run = self._run(program, plan, journal, began, context)
+            result, run = self._run(program, plan, journal, began, context, judge)
             self.n_resumed_ = 0 if journal is None else journal.n_replayed
         finally:
             if journal is not None:
                 journal.close()
-        self._publish(program, result)
+        result = self._publish(program, result, run)
         self._publish_trust(run)
         if not np.max(result.kkt, initial=0.0) <= result.tolerances["kkt"]:
             warnings.warn("; ".join(result.warnings), ConvergenceWarning, stacklevel=3)
@@ -432,8 +496,6 @@ class BilevelSearchCV(CallbackSupportMixin, BestEstimatorMixin):
         self.refit_params_ = program.tunable.export(params, program.data.classes)
         if context is not None and not self.refit:
             context.call_on_fit_task_end(estimator=self, X=X, y=y)
-        if isinstance(sample_weight, Real):  # which not every machine takes
-            sample_weight = np.full(program.facts.n_rows, float(sample_weight))
         refit = Refit(program, params, sample_weight, sample_groups, run.end)
         return partial(self._final_fit, refit, X, y, context)
 
@@ -444,17 +506,50 @@ class BilevelSearchCV(CallbackSupportMixin, BestEstimatorMixin):
         check_arguments(self)
         tunable = describe(self.estimator)
         self._check_together(tunable, sample_groups, sample_weight)
-        criterion = self._criterion(tunable)
+        self._criterion(
+            tunable, read_scoring(self, tunable)
+        )  # which may refuse, before the rows are looked at
+        space = self._space()[0]
         data = read_data(self, tunable, X, y, sample_weight, sample_groups, groups)
+        scoring = self._scoring(tunable, data.classes)
+        criterion = self._criterion(tunable, scoring)
         return prepare(
             tunable,
             data,
             criterion,
-            self.space,
+            space,
             shrinkage=self._shrinkage(),
             low_rank=self.low_rank,
-            criterion_weight=self._criterion_weight(data.classes),
+            criterion_weight=self._criterion_weight(data.classes, scoring),
         )
+
+    def _space(self) -> tuple[Any, dict[str, list[float]]]:
+        """The ranges of a search without choices, and the values of every name that are visited in any case."""
+        space = read_branches(self)[0].space
+        if not isinstance(space, Mapping):
+            return space, {}
+        found = {name: range_of(spec) for name, spec in space.items()}
+        return {name: own for name, (own, _) in found.items()}, {name: vs for name, (_, vs) in found.items()}
+
+    def _scoring(self, tunable: Tunable, classes: Array | None) -> Scoring | None:
+        """The metrics of this search; there is one threshold where there are two classes."""
+        scoring = read_scoring(self, tunable)
+        if scoring is None or classes is None or len(classes) == 2:
+            return scoring
+        if self.threshold is True:
+            raise ValueError(f"threshold=True needs two classes; y has {len(classes)}. Leave it at 'auto'")
+        return replace(scoring, threshold=False)
+
+    def _judge(self, program: Program, X: Any, y: Any, given: Mapping[str, Any]) -> Judge | None:
+        """The metric that has the last word, or None."""
+        scoring, grid = self._scoring(program.tunable, program.data.classes), grid_points(self._space()[1])
+        bare = [program.tunable.check_names(point) for point in grid]
+        points = [program.bilevel.space.theta(point) for point in bare]
+        if scoring is None:
+            return Judge(None, points) if points else None
+        prefix = program.tunable.prefix
+        own = {prefix + name: np.asarray(value) for name, value in given.items() if value is not None}
+        return Judge(Measure(program, scoring, self.estimator, X, y, own), points, self.max_iter)
 
     def _check_together(self, tunable: Tunable, sample_groups: Any, sample_weight: Any) -> None:
         """What depends on more than one argument."""
@@ -476,9 +571,11 @@ class BilevelSearchCV(CallbackSupportMixin, BestEstimatorMixin):
                 "out (groups is for the splitter), or use an estimator of foldwise"
             )
 
-    def _criterion_weight(self, classes: Array | None) -> Any:
+    def _criterion_weight(self, classes: Array | None, scoring: Scoring | None) -> Any:
         """Weights of the classes in the criterion, by code."""
         spec = self.criterion_weight
+        if scoring is not None and scoring.balanced and [spec, self.criterion] == ["auto", "auto"]:
+            return "balanced"
         if not isinstance(spec, dict):
             return spec
         assert classes is not None
@@ -487,9 +584,12 @@ class BilevelSearchCV(CallbackSupportMixin, BestEstimatorMixin):
         except ValueError as error:
             raise ValueError(f"criterion_weight={spec!r}: {error}") from error
 
-    def _criterion(self, tunable: Tunable) -> Loss | Criterion:
+    def _criterion(self, tunable: Tunable, scoring: Scoring | None) -> Loss | Criterion:
         if isinstance(self.criterion, str) and self.criterion == "auto":
-            return tunable.criterion(by_row=self._method_kind().needs_loss)
+            by_row = self._method_kind().needs_loss
+            if scoring is None or by_row:
+                return tunable.criterion(by_row=by_row)
+            return scoring.criterion(tunable)
         criterion = get_criterion(self.criterion)
         if tunable.task == "regression" and criterion.task == "classification":
             raise ValueError(
@@ -513,7 +613,7 @@ class BilevelSearchCV(CallbackSupportMixin, BestEstimatorMixin):
         settings = {
             name: value
             for name, value in self.get_params(deep=False).items()
-            if name not in MAY_CHANGE | {"space", "cv"}
+            if name not in MAY_CHANGE | {"space", "param_grid", "param_distributions", "cv"}
         }
         data, bilevel = program.data, program.bilevel
         parts = {"the features": data.X, "the target or weights": data.rows, "the folds": data.splits}
@@ -538,13 +638,20 @@ class BilevelSearchCV(CallbackSupportMixin, BestEstimatorMixin):
         )
 
     def _run(
-        self, program: Program, plan: SearchPlan, journal: Checkpoint | None, began: float, context: Any
+        self,
+        program: Program,
+        plan: SearchPlan,
+        journal: Checkpoint | None,
+        began: float,
+        context: Any,
+        judge: Judge | None,
     ) -> tuple[Result, SearchRun]:
         """Run the plan within the limits of this search; its result, and the run, which knows where it ended."""
         deadline = None if self.max_time is None else began + self.max_time
-        with self._callback(context) as callback:
-            limits = {"callback": callback, "deadline": deadline, "began": began}
-            run = SearchRun(program, plan, journal, limits, self.n_jobs, self.low_rank is True)
+        with self._callback(context) as callback, suited_to(program.model.entries(program.facts)):
+            measure = None if judge is None else judge.measure
+            limits = {"callback": callback, "deadline": deadline, "began": began, "observe": measure}
+            run = SearchRun(program, plan, journal, limits, self.n_jobs, self.low_rank is True, judge=judge)
             result = run.result()
         given = int(self.random_state) if isinstance(self.random_state, (int, np.integer)) else None
         elapsed = time.perf_counter() - began
@@ -576,33 +683,48 @@ class BilevelSearchCV(CallbackSupportMixin, BestEstimatorMixin):
             callables.append(bar)
             yield callback
 
-    def _publish(self, program: Program, result: Result) -> None:
-        """Set the attributes of a search that is complete."""
-        bilevel, tunable, classes = program.bilevel, program.tunable, program.data.classes
-        self.result_ = result
+    def _publish(self, program: Program, result: Result, run: SearchRun) -> Result:
+        """Set the attributes of a search that is complete; the result at the point that is taken."""
+        bilevel, tunable, classes, judge = program.bilevel, program.tunable, program.data.classes, run.judge
+        measure = None if judge is None else judge.measure
+        names = [] if measure is None else measure.names
+        table = cv_results(result.history, lambda params: tunable.export(params, classes), names)
+        # The history may hold equal or lower values of other objectives: of a first stage, or through landmarks.
+        chosen = (result.objective, result.params)
+        index = next(
+            i
+            for i, one in enumerate(result.history)
+            if one.admissible and (one.objective, one.params) == chosen
+        )
+        if callable(self.refit):
+            index = chosen_row(self.refit, table)
+            result = run.settled(result, result.history[index])
+        record = result.history[index]
+        self.result_, self.cv_results_, self.best_index_ = result, table, index
         self.space_ = bilevel.space
         self.criterion_ = bilevel.criterion.loss or bilevel.criterion
         self.n_splits_ = len(program.data.splits)
         self.n_iter_ = result.n_evaluations
         self.best_params_ = tunable.export(bilevel.space.params(np.asarray(result.theta)), classes)
-        self.best_score_ = -float(np.mean(result.fold_objectives))
-        # The history may hold equal or lower values of other objectives: of a first stage, or through landmarks.
-        chosen = (result.objective, result.params)
-        self.best_index_ = next(
-            i
-            for i, one in enumerate(result.history)
-            if one.admissible and (one.objective, one.params) == chosen
+        self.scorer_ = check_scoring(self.estimator) if measure is None else measure.scoring.given
+        self.multimetric_ = measure is not None and names != [SINGLE]
+        self.best_score_ = (
+            -float(np.mean(result.fold_objectives)) if measure is None else measure.value(record)
         )
-        self.cv_results_ = _cv_results(result, lambda params: tunable.export(params, classes))
+        self.best_threshold_ = record.metrics["threshold"][0] if "threshold" in record.metrics else None
+        if measure is not None:
+            measure.warn()
+        return result
 
     def _publish_trust(self, run: SearchRun) -> None:
         """Set what the folds say about new rows; an interrupt leaves it out."""
         self.probabilities_ = self.residuals_ = None
         try:
-            trust = run.trust()
+            trust, model = run.trust(), run.program.model
             if trust is not None:
-                self.probabilities_, self.residuals_ = trust.probabilities(), trust.residuals()
-                self.result_ = trust.told(self.result_)
+                with suited_to(model.entries(run.program.facts)):
+                    self.probabilities_, self.residuals_ = trust.probabilities(), trust.residuals()
+                    self.result_ = trust.told(self.result_)
         except KeyboardInterrupt:
             warnings.warn(
                 "interrupted after the search: error bars and probabilities are left out", stacklevel=4
@@ -653,28 +775,3 @@ class BilevelSearchCV(CallbackSupportMixin, BestEstimatorMixin):
 
 FAR = 1.5
 """A final fit that ends beyond this many times ``max_time`` is worth a warning."""
-
-
-def _cv_results(result: Result, export: Callable[[dict[str, Any]], dict[str, Any]]) -> dict[str, Any]:
-    """The table of all evaluations, with the columns of ``GridSearchCV``; ``export`` gives the user's names."""
-    folds = np.array([record.fold_objectives for record in result.history])
-    with np.errstate(over="ignore", invalid="ignore"):  # points whose error is not finite
-        objectives, spread = folds.mean(axis=1), folds.std(axis=1)
-    # Points that do not keep the method's constraints come last.
-    ranked = np.where([record.admissible for record in result.history], objectives, np.inf)
-    out: dict[str, Any] = {
-        "params": [export(_arrays(record.params)) for record in result.history],
-        "mean_test_score": -objectives,
-        "std_test_score": spread,
-        "rank_test_score": np.searchsorted(np.sort(ranked), ranked) + 1,
-        "elapsed": np.array([record.elapsed for record in result.history]),
-    }
-    for name in out["params"][0]:
-        column = [params[name] for params in out["params"]]
-        out[f"param_{name}"] = np.ma.empty(len(column), dtype=object)
-        out[f"param_{name}"][:] = column
-    return out | {f"split{t}_test_score": -folds[:, t] for t in range(folds.shape[1])}
-
-
-def _arrays(params: dict[str, Any]) -> dict[str, Any]:
-    return {name: np.array(value) if isinstance(value, list) else value for name, value in params.items()}

@@ -10,6 +10,7 @@ from sklearn.model_selection import StratifiedKFold, check_cv
 from sklearn.utils import indexable
 from sklearn.utils.validation import check_array, validate_data
 
+from foldwise.arguments import is_splitter
 from foldwise.estimators.encoding import check_target, check_weight, encode_classes, encode_groups
 from foldwise.estimators.tunable import Tunable
 from foldwise.models.base import Array, Rows
@@ -95,7 +96,7 @@ def _fewer(most: int) -> str:
 
 def _folds(cv: Any, tunable: Tunable, X: Any, y: Array, groups: Any, rows: Rows) -> Splits:
     """The folds, every one of which trains on rows of every class and group of samples."""
-    if isinstance(cv, str) or hasattr(cv, "split") or not isinstance(cv, Iterable):
+    if is_splitter(cv) or not isinstance(cv, Iterable):
         cv = check_cv(cv, y, classifier=tunable.task == "classification")
         _check_number(cv, rows)
         cv = cv.split(X, y, groups)

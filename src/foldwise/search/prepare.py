@@ -17,8 +17,9 @@ from foldwise.bounds import check_size, check_varies, data_facts, dimensions_of,
 from foldwise.criteria import Criterion, ValueAlone, as_criterion
 from foldwise.estimators.retarget import Retarget
 from foldwise.estimators.tunable import Tunable
+from foldwise.frames import column_names
 from foldwise.losses import Loss
-from foldwise.models.base import Array, DataFacts, Model, Rows, Sheet, make_space
+from foldwise.models.base import Array, Assembly, DataFacts, Model, Rows, Sheet, make_space
 from foldwise.search.retargeted import Retargeted
 from foldwise.space import Dimension
 from foldwise.splits import Splits
@@ -92,10 +93,10 @@ class Recipe:
         dimensions: Mapping[str, Dimension],
         *,
         landmarks: Sequence[Array] | None = None,
-        like: Sequence[Any] | None = None,
+        relatives: Sequence[Any] | None = None,
         tol: float | None = None,
     ) -> Bilevel:
-        """The program of a model; ``landmarks`` and ``like`` as in :meth:`foldwise.models.base.Model.problems`."""
+        """The program of a model; ``landmarks`` and ``relatives`` as in :class:`foldwise.models.base.Assembly`."""
         d = len(self.names)
         entries = {
             name: self.names if size == d else range(size)
@@ -103,7 +104,7 @@ class Recipe:
             if size > 1
         }
         space = make_space(dimensions, self.sheets[0].rows, self.names, entries)
-        problems = model.problems(self.sheets, space, dimensions, landmarks, like)
+        problems = model.problems(Assembly(self.sheets, space, dimensions, landmarks, relatives))
         prior = model.prior(space, self.n_rows, self.shrinkage)
         solver = model.solver(problems[0], self.tol if tol is None else tol)
         return Bilevel(problems, self._criterion(problems), space, solver, prior)
@@ -324,5 +325,4 @@ def _transformed(tunable: Tunable, model: Model, data: Data) -> CutSheets:
         names = steps.get_feature_names_out()
     except (AttributeError, ValueError):  # a step that does not name its columns
         names = None
-    columns = getattr(head, "columns", None)
-    return CutSheets(sheets, names, None if columns is None else [str(name) for name in columns])
+    return CutSheets(sheets, names, column_names(head))

@@ -14,8 +14,9 @@ from foldwise.checkpoint import Checkpoint
 from foldwise.models.base import Array
 from foldwise.models.kernel import MemoryLimitError
 from foldwise.optimizers.base import Minimizer, Trace, plain_params, run_to_end
-from foldwise.result import CUT_SHORT, MESSAGES, Result, Status, foremost, merge
+from foldwise.result import CUT_SHORT, MESSAGES, Record, Result, Status, foremost, merge
 from foldwise.search.findings import constant_error, findings
+from foldwise.search.judge import Judge
 from foldwise.search.plan import NEWTON_SIZE, SearchPlan
 from foldwise.search.prepare import Program
 from foldwise.search.stages import Prelude, StagePlayer
@@ -86,6 +87,7 @@ class SearchRun:
     limits : callback, deadline, and when the search began
     n_jobs : threads for starting points
     value_without_landmarks : whether the end is valued without landmarks, even where they serve
+    judge : the user's metric, which chooses among the points; None where the criterion does
     landmark_bound : change of a decision by landmarks, in units of the target, above which a search goes on without
     ends : evaluations where runs ended
     selected, ended_in : the point that was selected and the program that it was found in, once they are known
@@ -98,6 +100,7 @@ class SearchRun:
     n_jobs: int | None = None
     value_without_landmarks: bool = False
     landmark_bound: ClassVar[float] = 0.01
+    judge: Judge | None = None
     ends: list[Evaluation] = field(default_factory=list)
     selected: Array | None = None
     ended_in: Bilevel | None = None
@@ -121,6 +124,9 @@ class SearchRun:
         ending.outcomes += self._from_the_flattest(method, ending)
         result = merge(ending.before, ending.outcomes)
         self.selected, self.ended_in = np.array(result.theta), ending.bilevel
+        # 5. The user's metric has the last word.
+        if self.judge is not None:
+            result = self._judged(self.judge, result, method, ending)
         began = result.objective_start if ending.objective_start is None else ending.objective_start
         return replace(
             result,
@@ -128,6 +134,47 @@ class SearchRun:
             details={**result.details, **prelude.details, **ending.facts},
             warnings=[*result.warnings, *ending.notes, *findings(self.program, self.end)],
         )
+
+    def settled(self, result: Result, record: Record) -> Result:
+        """The result at the point of one of its records, which the criterion did not choose."""
+        assert self.ended_in is not None
+        bilevel, theta = self.ended_in, _point_of(record, self.program.bilevel.space)
+        if self.selected is not None and np.array_equal(theta, self.selected):
+            return result
+        self.selected = theta
+        if self.end is None:
+            self.ends.append(bilevel.twin().evaluate(theta, None))
+        assert self.end is not None
+        before = {"objective": result.objective, "params": result.params}
+        return replace(
+            result,
+            theta=theta.tolist(),
+            params=record.params,
+            objective=record.objective,
+            fold_objectives=record.fold_objectives,
+            promised_decrease=None,
+            details={"criterion_minimum": before, **result.details},
+            **bilevel.twin().certify(self.end),
+        )
+
+    def _judged(self, judge: Judge, result: Result, method: Minimizer, ending: _Ending) -> Result:
+        """The result at the point that the user's metric likes best, after a few more steps around it."""
+        first = 0 if self.program.landmarks is None else sum(len(one.history) for one in ending.before)
+        best = judge.best(result.history[first:])
+        if result.status not in CUT_SHORT and self.end is not None and (method.needs_gradient or judge.extra):
+            history, status, end = judge.polished(
+                self._kept(ending.bilevel, "polish")(0),
+                self.end,
+                _point_of(best, self.program.bilevel.space),
+                best,
+                self.limits,
+                method,
+            )
+            if end is not None:
+                self.ends.append(end)
+            result = _extended(result, history, status)
+            best = judge.best(result.history[first:])
+        return self.settled(result, best)
 
     def trust(self) -> Trust | None:
         """What the end says about new rows; None where no end is known."""
@@ -266,8 +313,22 @@ def _value_at(theta: Array, results: list[Result], space: Space) -> float:
 
 def _first_point(results: list[Result], space: Space) -> Array:
     """The first point that was evaluated at all."""
-    params = results[0].history[0].params
-    return space.clip(space.theta({name: np.asarray(value) for name, value in params.items()}))
+    return _point_of(results[0].history[0], space)
+
+
+def _point_of(record: Record, space: Space) -> Array:
+    """The point of a record."""
+    return space.clip(space.theta({name: np.asarray(value) for name, value in record.params.items()}))
+
+
+def _extended(result: Result, history: list[Record], status: Status) -> Result:
+    """The result with evaluations that came after it, and the status of these where they were cut short."""
+    lowest, records = result.objective, list(result.history)
+    for record in history:
+        lowest = min(lowest, record.objective if record.admissible else np.inf)
+        records.append(replace(record, evaluation=len(records), best=lowest))
+    result = replace(result, history=records, n_evaluations=len(records))
+    return replace(result, status=status, message=MESSAGES[status]) if status in CUT_SHORT else result
 
 
 def _decision_unit(bilevel: Bilevel) -> float:

@@ -80,7 +80,7 @@ class StagePlayer:
     values : values by name to start from, the best reason first
     space : the space of the search itself
     n_rows : number of the user's rows
-    limits : what :func:`foldwise.optimizers.base.run` takes: callback, deadline, when the search began
+    limits : what :func:`foldwise.optimizers.base.run` takes: callback, deadline, when the search began, what observes
     kept : gives a stage's program as it is run, by its name
     n_scouts : from how many points at most a stage runs that runs from several: the best of those that it is given
         whose neighbours are no better
@@ -165,7 +165,8 @@ class StagePlayer:
         self, stage: SearchStage, program: Bilevel, thetas: list[Array]
     ) -> list[tuple[Result, Evaluation]]:
         """The results of a stage, each with the evaluation at its end: one, or one for every starting point."""
-        options = {**self.limits, **({} if stage.real else {"callback": None, "may_abandon": True})}
+        other = {"callback": None, "observe": None, "may_abandon": True}
+        options = {**self.limits, **({} if stage.real else other)}
         method = TrustRegionNewton(tol=stage.tol)
         groups = [[theta] for theta in thetas] if stage.several else [thetas]
         runs: list[tuple[Result, Evaluation]] = []

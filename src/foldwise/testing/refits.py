@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 import scipy.sparse as sp
-from scipy.optimize import minimize
+from scipy.optimize import minimize, minimize_scalar
 from scipy.spatial.distance import cdist
 from sklearn.base import clone, is_classifier
 from sklearn.exceptions import ConvergenceWarning
@@ -23,6 +23,7 @@ from sklearn.pipeline import Pipeline
 from sklearn.utils.class_weight import compute_class_weight
 
 from foldwise.criteria import Criterion, OutOfFold, Part
+from foldwise.frames import is_frame
 from foldwise.testing.certificates import optimality
 
 __all__ = ["CrossValidation", "criterion_values", "is_exact", "last_step"]
@@ -105,16 +106,23 @@ class CrossValidation:
         """The logistic loss in the best unit of all decisions together, by a solver that knows nothing of it."""
         s, unit = self.criterion.smoothing, max(float(np.abs(z).max()), np.finfo(float).tiny)
 
-        def loss(x: np.ndarray) -> float:
-            m = y * (np.exp(x[0]) * z / unit + (x[1] if self.criterion.offset else 0.0))
+        def loss(log_a: float, b: float = 0.0) -> float:
+            m = y * (np.exp(log_a) * z / unit + b)
             return float(v @ (np.logaddexp(0.0, -m) + s * m))
 
-        starts = [np.array([start, 0.0]) for start in (-8.0, 0.0, 3.0, 8.0)]
-        ends = [
-            minimize(loss, x, method="Nelder-Mead", options={"xatol": 1e-10, "fatol": 1e-15, "maxiter": 4000})
-            for x in starts
-        ]
-        return min(float(end.fun) for end in ends)
+        # With one minimum at most in the unit: on a lattice first, then between its neighbours there.
+        lattice = np.linspace(-16.0, 16.0, 65)
+        k = int(np.argmin([loss(one) for one in lattice]))
+        span = lattice[max(k - 1, 0)], lattice[min(k + 1, len(lattice) - 1)]
+        best = minimize_scalar(loss, bounds=span, method="bounded", options={"xatol": 1e-9})
+        flat = float(v @ (np.log(2.0) * np.ones(len(v))))
+        if not self.criterion.offset:
+            return min(float(best.fun), flat)
+        options = {"xatol": 1e-10, "fatol": 1e-15, "maxiter": 4000}
+        starts = [(-8.0, 0.0), (float(best.x), 0.0), (8.0, 0.0)]
+        return min(
+            float(minimize(lambda x: loss(*x), x, method="Nelder-Mead", options=options).fun) for x in starts
+        )
 
     def by_fold(self, params: Mapping[str, Any], order: np.random.Generator | None = None) -> np.ndarray:
         """The criterion of every fold, averaged over the machines of a classifier of several classes."""
@@ -134,7 +142,7 @@ class CrossValidation:
         numbers = np.asarray(whole, float)
         noise = numbers * (1.0 + 4.0 * np.finfo(float).eps * rng.uniform(-1, 1, numbers.shape))
         try:
-            self.X = type(whole)(noise, columns=whole.columns) if hasattr(whole, "columns") else noise
+            self.X = type(whole)(noise, columns=whole.columns) if is_frame(whole) else noise
             return self.value(params)
         finally:
             self.X = whole
@@ -202,7 +210,7 @@ class CrossValidation:
         """The last step, not fitted, and the training and validation rows as it sees them."""
         whole = clone(self.estimator).set_params(**params)
         X = self.X
-        if self.careful and not hasattr(X, "columns"):
+        if self.careful and not is_frame(X):
             X = np.asarray(X, float)
         inner, outer = _rows(X, train), _rows(X, test)
         if self.pairwise:
@@ -366,7 +374,7 @@ def _numbers(side: Any) -> np.ndarray:
 
 
 def _rows(X: Any, index: np.ndarray) -> Any:
-    return X.iloc[index] if hasattr(X, "iloc") else np.asarray(X)[index]
+    return X.iloc[index] if is_frame(X) else np.asarray(X)[index]
 
 
 def _is_one_vs_one(machine: Any) -> bool:

@@ -13,10 +13,11 @@ from foldwise.bilevel import Bilevel
 from foldwise.criteria import Criterion, JointLogistic
 from foldwise.design import Design, is_wide, make_design
 from foldwise.losses import Logistic, Loss, typical_curvature
-from foldwise.models.base import Array, DataFacts, Model, Role, Rows, Sheet
+from foldwise.models.base import Array, Assembly, DataFacts, Model, Role, Rows
 from foldwise.models.binding import Layout, build_parameters, criterion_weights, make_cells
 from foldwise.models.linear.starts import along_the_path, default_starts
 from foldwise.penalties import Quadratic
+from foldwise.problems.base import TaskData
 from foldwise.problems.boxed import BoxedProblem
 from foldwise.problems.folds import Folds
 from foldwise.problems.linear import LinearProblem
@@ -188,28 +189,21 @@ class LinearModel(Model):
                 "reference acts through proximity, which is 0; tune it as well, or give the estimator a positive one"
             )
 
-    def problems(
-        self,
-        sheets: Sequence[Sheet],
-        space: Space,
-        dimensions: Mapping[str, Dimension],
-        landmarks: Sequence[Array] | None = None,
-        like: Sequence[Any] | None = None,
-    ) -> list[Any]:
+    def problems(self, parts: Assembly) -> list[Any]:
         """One problem for every sheet; there are no kernels to see through landmarks."""
-        total = sum(len(sheet.splits) * len(sheet.rows.Y) for sheet in sheets)
+        total = sum(len(sheet.splits) * len(sheet.rows.Y) for sheet in parts.sheets)
         return [
             assemble(
                 self,
                 sheet.X,
                 sheet.rows,
                 sheet.splits,
-                space,
-                dimensions=dimensions,
+                parts.space,
+                dimensions=parts.dimensions,
                 standardize=sheet.standardize,
                 n_total=total,
             )
-            for sheet in sheets
+            for sheet in parts.sheets
         ]
 
     def _is_boxed(self, parameters: ParameterMap) -> bool:
@@ -281,17 +275,17 @@ def assemble(
         model.intercept_penalty,
     )
     counts = criterion_weights(model, stored, folds, dimensions)
-    parts = (design, stored.Y, folds, model.loss, parameters, penalty, stored.weight, counts, n_total)
+    data = TaskData(stored.Y, folds, model.loss, parameters, stored.weight, counts, n_total)
     if model.loss.polyhedral:
         fixed = None if "reference" in dimensions else model.reference
-        return PolyhedralProblem(*parts, l1_ratio=model.l1_ratio, reference=fixed)
+        return PolyhedralProblem(data, design, penalty, model.l1_ratio, fixed)
     if model.joint:
-        return MultinomialProblem(*parts)
+        return MultinomialProblem(data, design, penalty)
     if model.l1_ratio or "l1_ratio" in dimensions:
-        return SparseProblem(*parts, reference=model.reference)
+        return SparseProblem(data, design, penalty, model.reference)
     if model._is_boxed(parameters):
-        return BoxedProblem(*parts, reference=model.reference)
-    return LinearProblem(*parts)
+        return BoxedProblem(data, design, penalty, model.reference)
+    return LinearProblem(data, design, penalty)
 
 
 def _standardisation(
