@@ -344,3 +344,25 @@ def test_steps_that_learn_from_the_target_are_refused_inside_wrappers():
     BilevelSearchCV(make_pipeline(SelectKBest(k=2), OneVsRestClassifier(LinearSVC())), max_iter=2, cv=2).fit(
         X, y
     )
+
+
+def test_metrics_are_of_the_target_before_its_transformation():
+    X, y = regression()
+    wrapped = TransformedTargetRegressor(Ridge(), func=np.log, inverse_func=np.exp)
+    search = search_of(wrapped, X, y, scoring="neg_mean_absolute_error")
+    tuned = clone(wrapped).set_params(**search.best_params_)
+    again = cross_val_score(tuned, X, y, cv=CV, scoring="neg_mean_absolute_error").mean()
+    np.testing.assert_allclose(search.best_score_, again, rtol=1e-6)
+    X, Y = regression(targets=2)
+    with pytest.raises(ValueError, match="needs one target; y has 2 columns"):
+        BilevelSearchCV(Ridge(), scoring="r2").fit(X, Y)
+
+
+def test_metrics_of_machines_that_are_refitted():
+    X, y = classes(3)
+    search = search_of(
+        NuSVC(), X, y, scoring="accuracy", method="random", max_iter=5, return_train_score=True
+    )
+    tuned = clone(search.estimator).set_params(**search.best_params_)
+    np.testing.assert_allclose(search.best_score_, cross_val_score(tuned, X, y, cv=CV).mean())
+    assert np.nanmax(search.cv_results_["mean_train_score"]) > 0.6

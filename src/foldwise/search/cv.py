@@ -512,6 +512,11 @@ class BilevelSearchCV(CallbackSupportMixin, BestEstimatorMixin):
         space = self._space()[0]
         data = read_data(self, tunable, X, y, sample_weight, sample_groups, groups)
         scoring = self._scoring(tunable, data.classes)
+        if scoring is not None and data.classes is None and len(data.rows.Y) > 1:
+            raise ValueError(
+                f"scoring={self.scoring!r} needs one target; y has {len(data.rows.Y)} columns. Leave it out, and "
+                "set criterion ('squared' is the default), which is averaged over the columns"
+            )
         criterion = self._criterion(tunable, scoring)
         return prepare(
             tunable,
