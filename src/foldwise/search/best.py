@@ -16,7 +16,6 @@ from sklearn.utils.metaestimators import available_if
 from sklearn.utils.validation import check_is_fitted
 
 from foldwise.calibration import PairProbabilities
-from foldwise.estimators.adapters import describe
 
 __all__ = ["BestEstimatorMixin"]
 
@@ -175,19 +174,11 @@ class BestEstimatorMixin(MetaEstimatorMixin, BaseEstimator):
     def _estimator_type(self) -> Any:
         return getattr(self.estimator, "_estimator_type", None)
 
-    def _two_classes_only(self) -> bool:
-        try:
-            return describe(self.estimator).two_classes is not None
-        except (ValueError, TypeError, AttributeError):  # what cannot be tuned is refused by fit
-            return False
-
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()
         inner = get_tags(self.estimator)
         tags.estimator_type = inner.estimator_type
         tags.classifier_tags = copy(inner.classifier_tags)
-        if tags.classifier_tags is not None and self._two_classes_only():
-            tags.classifier_tags.multi_class = False
         tags.regressor_tags = inner.regressor_tags
         tags.input_tags.sparse = inner.input_tags.sparse
         tags.input_tags.pairwise = inner.input_tags.pairwise

@@ -550,13 +550,18 @@ class BilevelSearchCV(CallbackSupportMixin, BestEstimatorMixin):
         """The program that ``fit`` would solve."""
         check_arguments(self)
         tunable = describe(self.estimator)
-        self._check_together(tunable, sample_groups)
+        self._check_together(tunable, sample_groups, sample_weight)
         self._criterion(
             tunable, read_scoring(self, tunable)
         )  # which may refuse, before the rows are looked at
         space = self._space()[0]
         data = read_data(self, tunable, X, y, sample_weight, sample_groups, groups)
         scoring = self._scoring(tunable, data.classes)
+        if scoring is not None and data.classes is None and len(data.rows.Y) > 1:
+            raise ValueError(
+                f"scoring={self.scoring!r} needs one target; y has {len(data.rows.Y)} columns. Leave it out, and "
+                "set criterion ('squared' is the default), which is averaged over the columns"
+            )
         criterion = self._criterion(tunable, scoring)
         return prepare(
             tunable,
@@ -597,7 +602,7 @@ class BilevelSearchCV(CallbackSupportMixin, BestEstimatorMixin):
         own = {prefix + name: np.asarray(value) for name, value in given.items() if value is not None}
         return Judge(Measure(program, scoring, self.estimator, X, y, own), points, self.max_iter)
 
-    def _check_together(self, tunable: Tunable, sample_groups: Any) -> None:
+    def _check_together(self, tunable: Tunable, sample_groups: Any, sample_weight: Any) -> None:
         """What depends on more than one argument."""
         if self.resume and self.checkpoint is None:
             raise ValueError("resume=True needs checkpoint=, the file to continue from")
@@ -606,11 +611,16 @@ class BilevelSearchCV(CallbackSupportMixin, BestEstimatorMixin):
                 f"criterion_weight={self.criterion_weight!r} weighs classes, and {type(tunable.estimator).__name__} is "
                 "a regressor; leave it at 'auto', and pass weights of rows as sample_weight of fit"
             )
-        method: Any = METHODS.get(self.method) if isinstance(self.method, str) else self.method
-        if self.prior and method is not None and not method.shrinks:
+        method = self._method_kind()
+        if self.prior and not method.shrinks:
             raise ValueError(
                 f"prior={self.prior:g} is added to the error, and the program of method {method.name!r} has "
                 "no such term; leave prior out, or use method='newton'"
+            )
+        if sample_weight is not None and tunable.fit_prefix is None:
+            raise ValueError(
+                f"{type(self.estimator).__name__} does not hand sample_weight on to the "
+                f"{type(tunable.estimator).__name__} inside it; leave sample_weight out, or leave the wrapper out"
             )
         if sample_groups is not None and not has_fit_parameter(tunable.estimator, "sample_groups"):
             raise ValueError(
