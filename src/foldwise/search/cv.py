@@ -15,7 +15,6 @@ from typing import Any, ClassVar
 import numpy as np
 from sklearn.base import clone
 from sklearn.exceptions import ConvergenceWarning
-from sklearn.metrics import check_scoring
 from sklearn.pipeline import Pipeline
 from sklearn.utils import check_random_state
 from sklearn.utils.validation import has_fit_parameter
@@ -701,7 +700,6 @@ class BilevelSearchCV(CallbackSupportMixin, BestEstimatorMixin):
         self.n_splits_ = len(program.data.splits)
         self.n_iter_ = result.n_evaluations
         self.best_params_ = tunable.export(bilevel.space.params(np.asarray(result.theta)), classes)
-        self.scorer_ = check_scoring(self.estimator) if measure is None else measure.scoring.given
         self.multimetric_ = measure is not None and names != [SINGLE]
         self.best_score_ = (
             -float(np.mean(result.fold_objectives)) if measure is None else measure.value(record)

@@ -38,6 +38,7 @@ from foldwise.result import CUT_SHORT, Record, Status
 from foldwise.search.data import read_data
 from foldwise.search.nested_result import COMPLETE, INTERRUPTED, Nested, OuterFold
 from foldwise.search.prepare import Data
+from foldwise.search.scoring import read_scoring
 from foldwise.version import __version__
 
 __all__ = ["Nested", "OuterFold", "run_nested"]
@@ -116,7 +117,7 @@ class Outer:
             )
         tunable = describe(probe.estimator)
         probe._check_together(tunable, given.get("sample_groups"))
-        probe._criterion(tunable)
+        probe._criterion(tunable, read_scoring(probe, tunable))
         rows = (given.get("sample_weight"), given.get("sample_groups"), given.get("groups"))
         data = read_data(probe.set_params(cv=cv), tunable, X, y, *rows)
         outer = cls(search, tunable, X, check_target(y, tunable.task), given, data)
