@@ -9,7 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from sklearn.preprocessing import PolynomialFeatures, SplineTransformer
 
-from foldwise.basis import BasisFunctions, as_basis, columns, framed, independent, with_constant
+from foldwise.basis import BasisFunctions, as_basis, columns, independent, with_constant
+from foldwise.frames import as_frame
 
 X = np.random.default_rng(0).normal(size=(30, 3))
 FRAME = pd.DataFrame(X, columns=["a", "b", "c"])
@@ -42,8 +43,8 @@ def test_mappings_and_data_frames():
     assert basis.get_feature_names_out().tolist() == ["product"]
     assert np.array_equal(columns(basis, FRAME)[:, 0], X[:, 0] * X[:, 1])
     assert as_basis(["c", 0]).fit(FRAME).get_feature_names_out().tolist() == ["c", "a"]
-    assert framed(X, None) is X
-    assert framed(X, ["a", "b", "c"]).equals(FRAME)
+    assert as_frame(X, None) is X
+    assert as_frame(X, ["a", "b", "c"]).equals(FRAME)
 
 
 def test_transformers_are_copied_and_sparse_ones_made_dense():

@@ -163,8 +163,8 @@ def test_a_penalised_intercept(loss):
     old = bilevel.problems[0]
     form = np.random.default_rng(1).normal(size=(old.n_tasks, old.n_columns))
     penalty = Quadratic(old.penalty.scale, old.n_columns, form, 2.0)
-    parts = (old.design, old.Y, old.folds, old.loss, old.parameters, penalty)
-    bilevel = Bilevel([LinearProblem(*parts)], bilevel.criterion, bilevel.space, bilevel.solver)
+    problem = LinearProblem(old.data, old.design, penalty)
+    bilevel = Bilevel([problem], bilevel.criterion, bilevel.space, bilevel.solver)
     assert bilevel.evaluate(theta).objective != pytest.approx(free, rel=1e-3)
     check_hypergradient(bilevel, theta)
     check_hyperhessian(bilevel, theta)

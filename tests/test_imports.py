@@ -14,7 +14,7 @@ ROOT = Path(__file__).resolve().parents[1] / "src" / "foldwise"
 
 # From the ground up: a module may import from its own layer or a lower one. A name stands for a module or a folder.
 LAYERS = [
-    {"arguments", "deadline", "fit_time", "linalg", "threads", "wording"},
+    {"arguments", "deadline", "fit_time", "frames", "linalg", "nesting", "threads", "wording"},
     {
         "version",
         "basis",

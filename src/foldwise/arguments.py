@@ -28,6 +28,7 @@ __all__ = [
     "check_value",
     "instance",
     "integer",
+    "is_splitter",
     "number",
     "numbers",
     "one_of",
@@ -212,12 +213,17 @@ CLASS_WEIGHT = Rule(
 )
 
 
+def is_splitter(value: Any) -> bool:
+    """Whether something makes folds itself, as scikit-learn's splitters do."""
+    return hasattr(value, "split") and not isinstance(value, str)
+
+
 def _is_folds(value: Any) -> bool:
     if isinstance(value, (bool, np.bool_, Real)):
         return integer(2).allows(value)
     if isinstance(value, (str, bytes, Mapping, type)):
         return False
-    return value is None or hasattr(value, "split") or isinstance(value, Iterable)
+    return value is None or is_splitter(value) or isinstance(value, Iterable)
 
 
 FOLDS = Rule("an integer of at least 2, a splitter, an iterable of (train, test) pairs or None", _is_folds)

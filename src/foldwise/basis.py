@@ -15,8 +15,9 @@ import scipy.sparse as sp
 from sklearn.base import BaseEstimator, TransformerMixin, clone
 
 from foldwise.arguments import Table, check_arguments, instance, sequence
+from foldwise.frames import column_names, is_frame
 
-__all__ = ["BasisFunctions", "as_basis", "columns", "framed", "independent", "with_constant"]
+__all__ = ["BasisFunctions", "as_basis", "columns", "independent", "with_constant"]
 
 RANK_TOL = 1e-9
 """Singular values of the scaled columns below this share of the largest count as zero."""
@@ -107,13 +108,13 @@ def _numbered(name: str, width: int) -> list[str]:
 
 
 def _column_names(X: Any) -> list[str]:
-    return [str(c) for c in X.columns] if hasattr(X, "columns") else [f"x{j}" for j in range(X.shape[1])]
+    return column_names(X) or [f"x{j}" for j in range(X.shape[1])]
 
 
 def _column_number(entry: Any, X: Any) -> int:
     names = _column_names(X)
     if isinstance(entry, str):
-        if not hasattr(X, "columns"):
+        if not is_frame(X):
             raise ValueError(f"the basis names the column {entry!r}, which needs a data frame; got an array")
         if entry not in names:
             raise ValueError(f"the basis names the column {entry!r}; X has: {', '.join(names)}")
@@ -146,17 +147,6 @@ def as_basis(spec: Any) -> Any:
     raise ValueError(
         f"basis must be a list of callables or columns, a scikit-learn transformer, or an array; got {spec!r}"
     )
-
-
-def framed(X: np.ndarray, names: Any) -> Any:
-    """``X`` as a basis gets it: a data frame where the columns have names."""
-    if names is None:
-        return X
-    try:
-        import pandas as pd
-    except ImportError:
-        return X
-    return pd.DataFrame(X, columns=list(names))
 
 
 def columns(transformer: Any, X: Any) -> np.ndarray:

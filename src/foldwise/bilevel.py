@@ -152,11 +152,11 @@ class Bilevel:
 
     def linearized(self, i: int, solution: Solution) -> Linearization:
         """How a solution of problem ``i`` answers to ``theta``; that of the last one is kept until the next solve."""
-        kept = self._linear[i]
-        if kept is None or kept[0] is not solution:
-            kept = solution, self.problems[i].linearize(solution, self.workspaces[i])
-            self._linear[i] = kept
-        return kept[1]
+        known = self._linear[i]
+        if known is None or known[0] is not solution:
+            known = solution, self.problems[i].linearize(solution, self.workspaces[i])
+            self._linear[i] = known
+        return known[1]
 
     def _reach(self, move: Array) -> Array:
         """A step of ``theta`` as the prediction sees it: on a log scale solutions saturate, at either end.
@@ -193,7 +193,7 @@ class Bilevel:
         if order >= 2 and evaluation.hessian is None:
             p = self.space.size
             total, evaluation.sensitivities = self.second_order(evaluation, exact)
-            total[np.diag_indices(p)] += solutions[0].par.bend * evaluation.gradient
+            total[np.diag_indices(p)] += solutions[0].par.scale_curvature * evaluation.gradient
             if self.prior is not None:
                 total += self.prior(evaluation.theta)[2]
             evaluation.hessian = 0.5 * (total + total.T)
@@ -208,10 +208,10 @@ class Bilevel:
         """
         solutions = self.solutions(evaluation)
         out = self.out_of_fold(solutions)
-        bend = self.criterion.curvature(out, window)
+        curvature = self.criterion.curvature(out, window)
         total, moved = (
             np.zeros((self.space.size, self.space.size)),
-            np.zeros((self.space.size, len(bend.signs))),
+            np.zeros((self.space.size, len(curvature.signs))),
         )
         sensitivities = []
         for i, (solution, u) in enumerate(zip(solutions, evaluation.adjoints, strict=True)):
@@ -220,17 +220,18 @@ class Bilevel:
             part, J, columns = hypergradient.hessian(
                 self.linearized(i, solution),
                 [out.parts[k] for k in own],
-                [bend.diagonal[k] for k in own],
-                [bend.columns[k] for k in own] if bend.columns else [],
+                [curvature.diagonal[k] for k in own],
+                [curvature.columns[k] for k in own] if curvature.columns else [],
                 u,
                 exact,
                 window,
-                self.problems[i].validation_gram if bend.grams else None,
+                self.problems[i].validation_gram,
+                curvature.constant,
             )
             total += part
-            moved += columns if bend.columns and own else 0.0
+            moved += columns if curvature.columns and own else 0.0
             sensitivities.append(J)
-        return total + (moved * bend.signs) @ moved.T, sensitivities
+        return total + (moved * curvature.signs) @ moved.T, sensitivities
 
     def moves(self, evaluation: Evaluation, out: OutOfFold) -> list[Array]:
         """How its decisions ``out`` move with ``theta``, by part: shape (p, rows). It must have second derivatives."""
@@ -268,7 +269,10 @@ class Bilevel:
 
     def residuals(self, evaluation: Evaluation) -> list[float]:
         """Violation of the optimality conditions of every task, computed anew from the rows."""
-        found = [problem.residual(solution, kept) for problem, solution, kept in self._triples(evaluation)]
+        found = [
+            problem.residual(solution, workspace)
+            for problem, solution, workspace in self._triples(evaluation)
+        ]
         return [float(value) for part in found for value in part]
 
     def _triples(self, evaluation: Evaluation) -> list[tuple[Problem, Any, Any]]:
@@ -278,7 +282,8 @@ class Bilevel:
     def _approximation(self, evaluation: Evaluation) -> dict[str, Any] | None:
         """How kernels were approximated, over all problems."""
         found = [
-            problem.approximation(solution, kept) for problem, solution, kept in self._triples(evaluation)
+            problem.approximation(solution, workspace)
+            for problem, solution, workspace in self._triples(evaluation)
         ]
         parts = [part for part in found if part is not None]
         return {"landmarks": max(r for r, _ in parts), "bound": max(b for _, b in parts)} if parts else None

@@ -79,9 +79,14 @@ def _check_dimension(
         allowed = ", ".join(repr(per) for per in role.per)
         hint = "; use KernelSVC or KernelSVR with RBF(ard=True)" if model.is_width(name) else ""
         raise ValueError(f"{name!r} cannot be tuned per {dimension.per}; per may be {allowed}{hint}")
-    if role.kind == "reference" or (role.kind in BOX and (name == "box_lower" or two_sided)):
+    if role.kind in ("reference", "own") or (role.kind in BOX and (name == "box_lower" or two_sided)):
         return
-    lower, may_be_zero = np.min(np.asarray(dimension.lower, float)), role.kind in ("epsilon", *BOX)
+    if role.kind == "l1_ratio" and np.max(np.asarray(dimension.upper, float)) > 1:
+        raise ValueError(
+            f"the bounds of {name!r} must lie between 0 and 1; got an upper bound of {dimension.upper}"
+        )
+    zero = ("epsilon", "l1_ratio", *BOX)
+    lower, may_be_zero = np.min(np.asarray(dimension.lower, float)), role.kind in zero
     if lower < 0 or (lower == 0 and not may_be_zero):
         must = "not be negative" if may_be_zero else "be positive"
         raise ValueError(f"the bounds of {name!r} must {must}; got a lower bound of {lower:g}")

@@ -26,6 +26,7 @@ import scipy
 import scipy.sparse as sp
 
 from foldwise.bilevel import Bilevel, Evaluation
+from foldwise.frames import is_frame
 from foldwise.journal import Journal, JournalError, Stored
 from foldwise.problems.base import Array, State
 from foldwise.version import __version__
@@ -300,7 +301,7 @@ def _feed(digest: Any, value: Any) -> None:
         rows = sp.csr_array(value)
         for part in (np.array(rows.shape), rows.indptr, rows.indices, rows.data):
             _feed(digest, np.asarray(part))
-    elif hasattr(value, "columns") and hasattr(value, "iloc"):
+    elif is_frame(value):
         for i, name in enumerate(value.columns):
             _feed(digest, [str(name), str(value.dtypes.iloc[i]), value.iloc[:, i].to_numpy()])
     elif isinstance(value, Mapping):

@@ -31,6 +31,7 @@ __all__ = [
     "PairwiseHinge",
     "Part",
     "ProfiledLogistic",
+    "ValueAlone",
     "as_criterion",
     "criterion_name",
     "get_criterion",
@@ -110,14 +111,14 @@ class OutOfFold:
 class Curvature:
     """Second derivatives in the decisions: ``diag(diagonal) + columns diag(signs) columns'``, all by part.
 
-    ``grams`` says that the diagonal is exactly ``2 v``, as of the squared error: problems that keep weighted Gram
-    matrices of their validation rows then need not go through the rows again.
+    ``constant`` says that the diagonal is exactly this number times ``v``, as 2 of the squared error: problems that
+    keep weighted Gram matrices of their validation rows then need not go through the rows again.
     """
 
     diagonal: list[Array]
     columns: list[Array] = field(default_factory=list)
     signs: Array = field(default_factory=lambda: np.zeros(0))
-    grams: bool = False
+    constant: float | None = None
 
 
 class Criterion:
@@ -140,6 +141,8 @@ class Criterion:
     smooth: bool = True
     polyhedral: bool = False
     loss: Loss | None = None
+    without_gradient: str = ""
+    """Why its slopes lead nowhere, although it has some: decisions that are not functions of theta to us."""
 
     def __init_subclass__(cls, **options: Any) -> None:
         super().__init_subclass__(**options)
@@ -204,10 +207,32 @@ class MeanLoss(Criterion):
 
     def curvature(self, out: OutOfFold, window: float | None = WINDOW) -> Curvature:
         """Weighted second derivatives; rows do not know of each other."""
-        if isinstance(self.loss, Squared):
-            return Curvature([2.0 * part.v for part in out.parts], grams=True)
-        bends = [p.v * row_curvature(self.loss, p.z, p.y, p.v, window) for p in out.parts]
-        return Curvature(bends)
+        constant = self.loss.constant_curvature
+        if constant is not None:
+            return Curvature([constant * part.v for part in out.parts], constant=constant)
+        diagonal = [p.v * row_curvature(self.loss, p.z, p.y, p.v, window) for p in out.parts]
+        return Curvature(diagonal)
+
+
+class ValueAlone(Criterion):
+    """A criterion of decisions that have no derivatives in theta.
+
+    >>> ValueAlone(MeanLoss(Squared()), "they are refitted").differentiable
+    False
+    """
+
+    def __init__(self, base: Criterion, why: str) -> None:
+        self.base, self.without_gradient = base, why
+        self.task, self.loss = base.task, base.loss
+
+    def by_row(self, out: OutOfFold) -> Array | None:
+        return self.base.by_row(out)
+
+    def by_task(self, out: OutOfFold) -> Array:
+        return self.base.by_task(out)
+
+    def n_fitted(self, out: OutOfFold) -> int:
+        return self.base.n_fitted(out)
 
 
 def row_curvature(loss: Loss, z: Array, y: Array, v: Array, window: float | None) -> Array:

@@ -21,6 +21,7 @@ from sklearn.svm import SVC, SVR, LinearSVC, LinearSVR
 from sklearn.utils import _safe_indexing
 
 from foldwise.estimators.balance import balances
+from foldwise.frames import is_frame
 from foldwise.kernels import squared_distances
 
 __all__ = ["LINEAR", "MACHINES", "shortfall"]
@@ -52,13 +53,13 @@ def shortfall(machine: Any, X: Any, y: Any, weight: Any) -> str:
         What it was fitted to.
     """
     y = np.ravel(np.asarray(y))
-    X = X.tocsr() if sp.issparse(X) else X if hasattr(X, "iloc") else np.asarray(X)
+    X = X.tocsr() if sp.issparse(X) else X if is_frame(X) else np.asarray(X)
     n = len(y)
     rows = np.arange(0, n, max(1, -(-n // ROWS)))
     v = np.ones(n) if weight is None else np.broadcast_to(np.asarray(weight, float), n)
     name = type(machine).__name__
     if isinstance(machine, LINEAR):
-        return _linear_shortfall(machine, X, y, v)
+        return _linear_shortfall(machine, X, y, v) if _is_smooth(machine) else ""
     if isinstance(machine, KernelRidge):
         spread = float(np.std(y))
         broken = _ridge(machine, X, y, v, rows)
@@ -81,6 +82,19 @@ def shortfall(machine: Any, X: Any, y: Any, weight: Any) -> str:
         f"up to {broken:.2g} off their optimality conditions, {unit}. It is not the machine that the search valued. "
         f"{ways}, or tune foldwise.{ours}"
     )
+
+
+def _is_smooth(machine: Any) -> bool:
+    """Whether the loss and the penalty of a linear machine have no corners, its weights no bounds, its classes no ties.
+
+    Of others, which can be far off too, scikit-learn itself says where they stopped early.
+    """
+    if isinstance(machine, LogisticRegression):
+        shape = getattr(machine, "penalty", "l2"), getattr(machine, "l1_ratio", None) or 0.0
+        return len(machine.classes_) == 2 and shape[0] in ("l2", "deprecated") and shape[1] == 0
+    if isinstance(machine, Ridge):
+        return not machine.positive
+    return machine.loss.startswith("squared") and getattr(machine, "penalty", "l2") == "l2"
 
 
 def _linear_shortfall(machine: Any, X: Any, y: np.ndarray, v: np.ndarray) -> str:
@@ -175,9 +189,9 @@ def _solved(
 ) -> np.ndarray:
     """The solution of a smooth linear machine's training problem, by Newton's method from ``x``."""
     for _ in range(50):
-        slope, bend = _slopes(machine, A @ x, y)
+        slope, curvature = _slopes(machine, A @ x, y)
         g = pull * x + (cost * slope) @ A
-        H = np.diag(pull) + (A.T * (cost * bend)) @ A
+        H = np.diag(pull) + (A.T * (cost * curvature)) @ A
         unit = 1.0 / np.sqrt(np.maximum(np.diag(H), np.finfo(float).tiny))
         step = unit * np.linalg.lstsq(H * np.outer(unit, unit), -unit * g, rcond=1e-15)[0]
         first, t = float(g @ step), 1.0

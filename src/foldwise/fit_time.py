@@ -11,9 +11,10 @@ from typing import Any
 import numpy as np
 from sklearn import config_context
 from sklearn.base import clone
-from sklearn.pipeline import Pipeline
 from sklearn.svm import SVC, SVR
 from sklearn.utils import _safe_indexing, get_tags
+
+from foldwise.nesting import innermost
 
 __all__ = ["fit_seconds", "limited"]
 
@@ -28,7 +29,7 @@ LIMIT, PER_ROW = 10_000_000, 100
 @contextmanager
 def limited(estimator: Any, n: int) -> Iterator[None]:
     """LIBSVM's own limit of iterations for a fit to ``n`` rows, where the user sets none."""
-    machine = estimator.steps[-1][1] if isinstance(estimator, Pipeline) else estimator
+    machine = innermost(estimator)
     free = isinstance(machine, (SVC, SVR)) and machine.max_iter == -1
     if free:
         machine.max_iter = max(LIMIT, PER_ROW * n)

@@ -39,31 +39,32 @@ def gradient(
 def hessian(
     response: Linearization,
     parts: Sequence[Part],
-    bends: Sequence[Array],
+    curvatures: Sequence[Array],
     columns: Sequence[Array],
     u: Array,
     exact: bool = True,
     window: float | None = WINDOW,
     grams: Callable[[int], Array | None] | None = None,
+    constant: float | None = None,
 ) -> tuple[Array, Array, Array]:
     """Hyper-Hessian without the change-of-scale term, the sensitivities ``J``, and the columns moved by them.
 
-    ``bends`` is the diagonal of the criterion's curvature on the problem's ``parts`` and ``columns`` what it adds to
-    that, (rows, k) each. ``J`` has shape (tasks, variables, p). The columns of all problems together are one matrix, so
-    they come back as they are in ``theta``, (p, k), to be added up. ``grams`` gives Gram matrices of validation rows
-    that are at hand, where the diagonal is twice the weights.
+    ``curvatures`` is the diagonal of the criterion's curvature on the problem's ``parts`` and ``columns`` what it adds
+    to that, (rows, k) each. ``J`` has shape (tasks, variables, p). The columns of all problems together are one matrix,
+    so they come back as they are in ``theta``, (p, k), to be added up. ``grams`` gives Gram matrices of validation rows
+    that are at hand, which serve where the diagonal is ``constant`` times the weights.
     """
     J = response.sensitivities()
     p = J.shape[2]
     out, moved = np.zeros((p, p)), np.zeros((p, columns[0].shape[1] if len(columns) else 0))
     for i, part in enumerate(parts):
-        gram = None if grams is None else grams(part.m)
+        gram = None if grams is None or constant is None else grams(part.m)
         if gram is not None:
-            out += 2.0 * J[part.m].T @ gram @ J[part.m]
+            out += constant * J[part.m].T @ gram @ J[part.m]
         if gram is None or len(columns):
             move = response.moves(J, part.m, part.rows)
         if gram is None:
-            out += (move * bends[i]) @ move.T
+            out += (move * curvatures[i]) @ move.T
         if len(columns):
             moved += move @ columns[i]
     if exact:

@@ -31,6 +31,7 @@ from foldwise.optimizers.pbp.proximity import Control, descend
 from foldwise.optimizers.pbp.subgradient import choose, chosen_model
 from foldwise.optimizers.pbp.subproblem import ArrowModel, Polyhedron, least_distance, polyhedral_qp
 from foldwise.penalties import Quadratic
+from foldwise.problems.base import TaskData
 from foldwise.problems.folds import Folds
 from foldwise.problems.linear import LinearProblem
 from foldwise.problems.parameters import Binding, ParameterMap
@@ -348,9 +349,8 @@ def one_row_program():
     folds = Folds.build(2, [(np.array([0]), np.array([1]))])
     design = make_design(np.ones((2, 1)), False, folds.order)
     Y = np.array([[0.5, 3.0]])[:, folds.order]
-    problem = LinearProblem(
-        design, Y, folds, SquaredEpsilonInsensitive(), parameters, Quadratic(np.ones((1, 1)), 1)
-    )
+    data = TaskData(Y, folds, SquaredEpsilonInsensitive(), parameters)
+    problem = LinearProblem(data, design, Quadratic(np.ones((1, 1)), 1))
     f = Penalised(Bilevel([problem], Squared(), space, Newton(tol=1e-12)))
     return f, f.at([np.ones((1, 1))], np.array([0.5]))
 

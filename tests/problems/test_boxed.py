@@ -85,7 +85,7 @@ def test_derivatives_against_central_differences(name):
     hessian = here.hessian
     if problem.loss.piecewise_quadratic:  # without the window that stands for rows about to change piece
         exact = bilevel.second_order(here, window=None)[0]
-        hessian = exact + np.diag(point.par.bend * here.gradient)
+        hessian = exact + np.diag(point.par.scale_curvature * here.gradient)
     h = 1e-6
     for i in range(len(theta)):
         step = h * (np.arange(len(theta)) == i)

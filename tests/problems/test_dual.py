@@ -496,9 +496,9 @@ def test_tubes_per_group_are_refused():
 
 def test_a_smooth_loss_is_refused():
     bilevel, _ = program(Hinge(), RBF(0.5))
-    parts = bilevel.problems[0]
+    problem = bilevel.problems[0]
     with pytest.raises(ValueError, match="got SquaredHinge"):
-        DualProblem(parts.gram, parts.Y, parts.folds, SquaredHinge(), parts.parameters, True)
+        DualProblem(replace(problem.data, loss=SquaredHinge()), problem.gram)
 
 
 def test_values_that_are_not_finite_are_refused():

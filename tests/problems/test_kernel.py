@@ -180,7 +180,7 @@ def test_the_hyperhessian_is_that_of_gauss_and_newton():
     J, wanted = moves(bilevel, theta), 0.0
     for m, rows, _, _, v in problem.validation(evaluation.solutions[0]):
         wanted = wanted + 2.0 * (J[m, :-1][rows].T * v) @ J[m, :-1][rows]
-    wanted[np.diag_indices(3)] += evaluation.solutions[0].par.bend * evaluation.gradient
+    wanted[np.diag_indices(3)] += evaluation.solutions[0].par.scale_curvature * evaluation.gradient
     assert np.abs(wanted).max() > 1e-3
     assert relative_error(evaluation.hessian, wanted) < 1e-6
 
@@ -397,9 +397,9 @@ def test_a_loss_without_curvature_is_refused():
     from foldwise.problems.kernel import KernelProblem
 
     bilevel, _ = program(SquaredHinge(), Squared(), RBF(0.4))
-    parts = bilevel.problems[0]
+    problem = bilevel.problems[0]
     with pytest.raises(ValueError, match="second derivative; got Hinge"):
-        KernelProblem(parts.gram, parts.Y, parts.folds, Hinge(), parts.parameters, True)
+        KernelProblem(replace(problem.data, loss=Hinge()), problem.gram)
 
 
 def test_huge_systems_and_indefinite_ones():

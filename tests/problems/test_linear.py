@@ -18,6 +18,7 @@ from foldwise.losses import (
 )
 from foldwise.penalties import Quadratic
 from foldwise.problems import curvature as module
+from foldwise.problems.base import TaskData
 from foldwise.problems.curvature import GramFree, PieceGram, WeightedGram
 from foldwise.problems.folds import Folds
 from foldwise.problems.linear import LinearProblem
@@ -229,7 +230,8 @@ def hand_made(X, y, splits, loss, *, scales=None, intercept=True, weight=None, t
     scales = np.ones((T, d)) if scales is None else scales
     penalty = Quadratic(scales / design.scale**2, design.n_columns)
     weight = None if weight is None else weight[folds.order]
-    problem = LinearProblem(design, y[folds.order][None], folds, loss, parameters, penalty, weight, weight)
+    given = TaskData(y[folds.order][None], folds, loss, parameters, weight, weight)
+    problem = LinearProblem(given, design, penalty)
     return Bilevel([problem], Squared(), space, Newton(tol=1e-12))
 
 

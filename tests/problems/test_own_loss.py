@@ -14,6 +14,7 @@ from foldwise.kernels import RBF
 from foldwise.losses import Loss, Squared
 from foldwise.optimizers.newton import TrustRegionNewton
 from foldwise.penalties import Quadratic
+from foldwise.problems.base import TaskData
 from foldwise.problems.boxed import BoxedProblem
 from foldwise.problems.folds import Folds
 from foldwise.problems.kernel import KernelProblem
@@ -78,14 +79,15 @@ def program(family, dimension, n=48, d=3, seed=0):
         (np.full((1, d), -0.3), np.full((1, d), 0.3)) if family == "boxed" else None,
         loss={"delta": zeros},
     )
-    Y, order = y[folds.order][None], folds.order
+    order = folds.order
+    data = TaskData(y[order][None], folds, PseudoHuber(), parameters)
     if family == "kernel":
-        problem = KernelProblem(kernel.pairs(X[order]), Y, folds, PseudoHuber(), parameters, True)
+        problem = KernelProblem(data, kernel.pairs(X[order]))
         return Bilevel([problem], Squared(), space, RepresenterNewton(tol=1e-12))
     design = make_design(sp.csr_array(X) if family == "sparse" else X, True, order, densify=False)
     penalty = Quadratic(np.tile(1.0 / design.scale**2, (tasks, 1)), design.n_columns)
     kind, solver = (BoxedProblem, ProjectedNewton) if family == "boxed" else (LinearProblem, Newton)
-    problem = kind(design, Y, folds, PseudoHuber(), parameters, penalty)
+    problem = kind(data, design, penalty)
     return Bilevel([problem], Squared(), space, solver(tol=1e-12))
 
 

@@ -99,9 +99,7 @@ def test_the_median_is_half_the_absolute_error():
 def test_the_hinge_and_the_tube_on_staircases_are_the_classical_machines(loss, criterion, C):
     theirs, theta = small_kernel_bilevel(loss, criterion, RBF(0.5), C=C)
     first = theirs.problems[0]
-    problem = StaircaseProblem(
-        first.gram, first.Y, first.folds, loss, first.parameters, first.intercept, first.weight
-    )
+    problem = StaircaseProblem(first.data, first.gram, first.intercept)
     own = Bilevel([problem], criterion, theirs.space, ActiveSteps())
     here, there = (b.differentiate(b.evaluate(theta), order=2) for b in (own, theirs))
     one, two = own.solutions(here)[0], theirs.solutions(there)[0]

@@ -461,10 +461,12 @@ def test_memory_limit():
         BilevelSearchCV(KernelSVC(memory_limit=1e4), cv=3).fit(X, y)
 
 
-def test_kernels_that_cannot_be_tuned():
+def test_kernels_without_derivatives_refuse_methods_that_follow_them():
     X, y = classification()
-    with pytest.raises(ValueError, match="use kernel 'rbf', 'linear', 'poly' or 'precomputed'"):
-        BilevelSearchCV(SVC(kernel="sigmoid"), cv=3).fit(X, y)
+    with pytest.raises(
+        ValueError, match=r"follows gradients, and there are none: .* its kernel is 'sigmoid'"
+    ):
+        BilevelSearchCV(SVC(kernel="sigmoid"), method="newton", cv=3).fit(X, y)
 
 
 def test_criteria_of_regression_and_classes():

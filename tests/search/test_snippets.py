@@ -100,7 +100,7 @@ SNIPPETS = [
     ("space", "search(make_pipeline(SelectKBest(), logistic), {'selectkbest__k': [1, 3], 'logisticregression__C': [0.1, 10.0]})", S, "", "s.best_params_['selectkbest__k'] in (1, 3)"),
     ("space", "search(make_pipeline(StandardScaler(), ridge), {'standardscaler': [StandardScaler(), 'passthrough'], 'ridge__alpha': [0.1, 10.0]})", S, "steps to try or skip", "'standardscaler' in s.best_params_"),
     ("space", "search(make_pipeline(PCA(), ridge), {'pca__n_components': stats.randint(1, 5), 'ridge__alpha': stats.uniform(1, 2)})", S, "integers of a distribution: all, or nine that are spread", "len(s.result_.details['branches']) == 4"),
-    ("space", "search(SVC(), {'kernel': ['rbf', 'sigmoid'], **C})", "refused", "kernels that are not positive definite: use 'rbf', 'linear', 'poly'", "sigmoid"),
+    ("space", "search(SVC(), {'kernel': ['rbf', 'sigmoid'], **C})", S, "a kernel that is not positive definite is searched by refits, without gradients", "len(s.result_.details['branches']) == 2"),
     # Metrics
     *[("metric", f"search(logistic, C, scoring='{name}')", S, "", "np.isfinite(s.best_score_)")
       for name in ("accuracy", "roc_auc", "average_precision", "neg_log_loss", "neg_brier_score", "precision", "recall", "f1_macro", "top_k_accuracy")],

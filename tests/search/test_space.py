@@ -8,15 +8,16 @@ import numpy as np
 import pandas as pd
 import pytest
 from sklearn.base import clone, is_classifier
+from sklearn.compose import TransformedTargetRegressor
 from sklearn.datasets import load_iris
 from sklearn.decomposition import PCA
 from sklearn.ensemble import RandomForestRegressor
-from sklearn.linear_model import Lasso, LogisticRegression, Ridge
+from sklearn.linear_model import LassoLars, LogisticRegression, Ridge
 from sklearn.model_selection import KFold, StratifiedKFold
+from sklearn.multioutput import MultiOutputRegressor
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 from sklearn.svm import LinearSVC as SkLinearSVC
-from sklearn.svm import LinearSVR as SkLinearSVR
 
 from foldwise import BilevelSearchCV, Lin, LinearSVC, LinearSVR, Log, Squared
 from tests import makers
@@ -249,14 +250,13 @@ S, PER_FEATURE = BilevelSearchCV, Log(1, 9, per="feature")
         (S(SVC, {"C": Log(1, 9, per="class")}), "for the cost of a class tune class_weight"),
         (S(SVR, {"lam": Log(1, 9, per="feature", tie=[1, 2])}), "tie of 'lam' has 2 labels; it needs 4"),
         # the estimator
-        (S(Lasso()), f"cannot tune Lasso; {TUNABLE}"),
+        (S(LassoLars()), f"cannot tune LassoLars; {TUNABLE}"),
         (S(make_pipeline(PCA(), RandomForestRegressor())), f"cannot tune RandomForestRegressor; {TUNABLE}"),
         (S(make_pipeline(PCA(), "passthrough")), f"cannot tune 'passthrough'; {TUNABLE}"),
         (S(None), f"cannot tune NoneType; {TUNABLE}"),
-        (S(SkLinearSVR()), "set loss='squared_epsilon_insensitive', or use foldwise.LinearSVR"),
-        (S(SkLinearSVC(loss="hinge")), "it needs loss='squared_hinge', penalty='l2'"),
-        (S(Ridge(positive=True)), "use positive=False"),
-        (S(LogisticRegression(l1_ratio=0.5)), "LogisticRegression(l1_ratio=0.5) cannot be tuned: it needs the l2"),
+        (S(SkLinearSVC(multi_class="crammer_singer")), "it needs loss='squared_hinge' with penalty 'l2' or 'l1'"),
+        (S(TransformedTargetRegressor()), "TransformedTargetRegressor(regressor=None) has nothing to tune"),
+        (S(MultiOutputRegressor(SVC)), "wraps a regressor; got LinearSVC"),
         (S(LinearSVC("hinge", penalty="l1"), ["C"], method="mpec", criterion="hinge"), "L1 part (a share of 1); set"),
         # methods, options, criteria
         (S(SVR, method="sgd"), "unknown method 'sgd'; use one of: auto, newton, lbfgsb, bfgs, rprop"),

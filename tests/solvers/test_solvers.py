@@ -22,6 +22,7 @@ from foldwise.losses import (
     SquaredHinge,
 )
 from foldwise.penalties import Quadratic
+from foldwise.problems.base import TaskData
 from foldwise.problems.folds import Folds
 from foldwise.problems.linear import LinearProblem
 from foldwise.problems.parameters import ParameterMap
@@ -82,7 +83,7 @@ def solve(X, y, loss, *, C=1.0, lam=1.0, intercept=True, weight=None, strength=0
         # The user's intercept as a linear form in the stored variables.
         form = np.append(-design.shift / design.scale, 1.0)[None]
     penalty = Quadratic(1.0 / design.scale[None] ** 2, design.n_columns, form, strength)
-    problem = LinearProblem(design, y[None], folds, loss, parameters, penalty, weight)
+    problem = LinearProblem(TaskData(y[None], folds, loss, parameters, weight), design, penalty)
     point = problem.solved(solver or Newton(tol=1e-12), NO_THETA)
     assert point.converged.all()
     coef, bias = design.to_user(point.W)
@@ -293,7 +294,7 @@ def test_dense_and_csr_agree(loss):
     assert design.is_dense
     assert not csr.design.is_dense
     penalty = Quadratic(csr.penalty.scale * csr.design.scale**2 / design.scale**2, design.n_columns)
-    other = LinearProblem(design, csr.Y, csr.folds, loss, csr.parameters, penalty)
+    other = LinearProblem(csr.data, design, penalty)
     a, b = (p.solved(Newton(tol=1e-12), theta) for p in (csr, other))
     assert relative_error(b.decisions, a.decisions) < 1e-8
 

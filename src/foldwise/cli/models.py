@@ -163,7 +163,7 @@ def pipeline(before: Any, family: str, task: str, loss: str | None, basis: Seque
                 "use --model rbf for others.",
             )
         return make_pipeline(clone(before), SemiparametricSVR(list(basis), RBF()))
-    options = {} if loss is None else {"loss": loss}
+    options: dict[str, Any] = {} if loss is None else {"loss": loss}
     if family == "box" and loss is None:
         options = {"loss": "epsilon_insensitive" if task == "regression" else "hinge"}
     if family in ("linear", "box"):

@@ -18,7 +18,7 @@ from typing import Any, TypeAlias
 import numpy as np
 import scipy.sparse as sp
 
-__all__ = ["ALL", "Array", "Design", "Rows"]
+__all__ = ["ALL", "Array", "Design", "MatrixDesign", "Rows"]
 
 Array: TypeAlias = np.ndarray[Any, Any]
 Rows: TypeAlias = "slice | Array"
@@ -134,6 +134,21 @@ class Design(ABC):
         if self.intercept:
             W = np.column_stack([W, bias + coef @ self.shift])
         return W
+
+
+class MatrixDesign(Design):
+    """Rows in one matrix, full or sparse."""
+
+    array: Any
+
+    def _block(self, rows: Rows) -> Any:
+        return self.array if everything(rows) else self.array[rows]
+
+    def times(self, V: Array) -> Array:
+        return self.array @ V
+
+    def back(self, U: Array) -> Array:
+        return self.array.T @ U
 
 
 def everything(rows: Rows) -> bool:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import scipy.sparse as sp
 
-from foldwise.design.base import ALL, Array, Design, Rows, everything
+from foldwise.design.base import ALL, Array, MatrixDesign, Rows
 
 __all__ = ["DenseDesign"]
 
@@ -15,7 +15,7 @@ GATHER = 4096
 """Rows that are put into order at a time: they stay in cache."""
 
 
-class DenseDesign(Design):
+class DenseDesign(MatrixDesign):
     """Rows in one array of floats.
 
     Parameters
@@ -59,15 +59,6 @@ class DenseDesign(Design):
     @property
     def entries(self) -> int:
         return self.array.size
-
-    def _block(self, rows: Rows) -> Array:
-        return self.array if everything(rows) else self.array[rows]
-
-    def times(self, V: Array) -> Array:
-        return self.array @ V
-
-    def back(self, U: Array) -> Array:
-        return self.array.T @ U
 
     def decisions(self, W: Array, rows: Rows = ALL) -> Array:
         return W @ self._block(rows).T

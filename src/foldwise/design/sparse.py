@@ -5,12 +5,12 @@ from __future__ import annotations
 import numpy as np
 import scipy.sparse as sp
 
-from foldwise.design.base import ALL, Array, Design, Rows, everything
+from foldwise.design.base import ALL, Array, MatrixDesign, Rows
 
 __all__ = ["SparseDesign"]
 
 
-class SparseDesign(Design):
+class SparseDesign(MatrixDesign):
     """Rows in a CSR matrix; parameters as in :class:`~foldwise.design.dense.DenseDesign`."""
 
     is_dense = False
@@ -41,15 +41,6 @@ class SparseDesign(Design):
     @property
     def entries(self) -> int:
         return int(self.array.nnz)
-
-    def _block(self, rows: Rows) -> sp.csr_array:
-        return self.array if everything(rows) else self.array[rows]
-
-    def times(self, V: Array) -> Array:
-        return self.array @ V
-
-    def back(self, U: Array) -> Array:
-        return self.array.T @ U
 
     def decisions(self, W: Array, rows: Rows = ALL) -> Array:
         return np.ascontiguousarray((self._block(rows) @ W.T).T)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
@@ -23,7 +23,7 @@ except ImportError:
         def _init_callback_context(self, **options: Any) -> None:
             return None
 
-    def with_callbacks(method):  # type: ignore[no-redef,unused-ignore]
+    def with_callbacks(method: Callable[..., Any]) -> Callable[..., Any]:  # type: ignore[no-redef,unused-ignore]
         """The method itself: scikit-learn before 1.9 has no callbacks."""
         return method
 
@@ -53,7 +53,7 @@ def all_or_nothing(estimator: Any) -> Iterator[None]:
         raise
 
 
-def fitted_rows(estimator: Any, X, y, sample_weight, sample_groups) -> Rows:
+def fitted_rows(estimator: Any, X: Any, y: Any, sample_weight: Any, sample_groups: Any) -> Rows:
     """The rows that an estimator is fitted to; sets its ``group_labels_`` and, of a classifier, ``classes_``."""
     estimator._init_callback_context()
     weight = None
@@ -138,7 +138,7 @@ def _rows(bad: np.ndarray, most: int = 5) -> str:
     return f"row{'s' if len(found) > 1 else ''} {named}{more}"
 
 
-def encode_groups(sample_groups, n: int) -> tuple[np.ndarray | None, list]:
+def encode_groups(sample_groups: Any, n: int) -> tuple[np.ndarray | None, list[Any]]:
     """Codes 0..G-1 of the groups and their sorted labels."""
     if sample_groups is None:
         return None, []
@@ -154,7 +154,7 @@ def encode_groups(sample_groups, n: int) -> tuple[np.ndarray | None, list]:
     return codes, labels.tolist()
 
 
-def encode_classes(y) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+def encode_classes(y: Any) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """The classes, targets in {-1, +1} (one row, or one per class when there are more than two), and codes."""
     if type_of_target(y) in ("continuous", "continuous-multioutput"):
         values = len(np.unique(y))
@@ -187,7 +187,7 @@ def check_class_mass(classes: np.ndarray, codes: np.ndarray, weight: np.ndarray 
         raise ValueError(f"every row of class {name!r} has sample weight 0; drop these rows")
 
 
-def encode_class_weight(class_weight, classes: np.ndarray):
+def encode_class_weight(class_weight: Any, classes: np.ndarray) -> Any:
     """Class weights keyed by class code."""
     check_value("class_weight", class_weight, CLASS_WEIGHT)
     if class_weight is None or (isinstance(class_weight, str) and class_weight == "balanced"):

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from typing import Any, ClassVar
+from collections.abc import Mapping
+from typing import Any, ClassVar, Self
 
 import numpy as np
+from numpy.typing import ArrayLike
 from sklearn.base import BaseEstimator, ClassifierMixin, RegressorMixin
 from sklearn.utils.validation import check_is_fitted, validate_data
 
@@ -17,6 +19,7 @@ from foldwise.kernels import RBF, Kernel, Linear, Polynomial, Precomputed
 from foldwise.losses import Loss
 from foldwise.models.base import Role, Rows
 from foldwise.models.kernel import KernelModel, assemble_kernel, dense_rows
+from foldwise.problems.base import Solver
 from foldwise.problems.gram import choose_landmarks
 from foldwise.problems.kernel import Decisions
 from foldwise.solvers.registry import SOLVER
@@ -84,7 +87,7 @@ def _landmark_start(model: KernelModel, X: np.ndarray, rows: Rows, solver: Any, 
 class KernelByName(BaseEstimator):
     """An estimator whose kernel may be given by its name and its parameters set all the same."""
 
-    def set_params(self, **params):
+    def set_params(self, **params: Any) -> Self:
         """Set parameters; ``kernel__gamma`` and the like also where the kernel was given by its name."""
         given = params.get("kernel", self.kernel)
         if isinstance(given, str) and any(name.startswith("kernel__") for name in params):
@@ -135,7 +138,9 @@ class _Kernel(KernelByName, Machine):
         )
 
     @with_callbacks
-    def fit(self, X, y, sample_weight=None, sample_groups=None, start=None):
+    def fit(
+        self, X: Any, y: Any, sample_weight: Any = None, sample_groups: Any = None, start: Any = None
+    ) -> Self:
         """Train on ``X`` (n, d), dense or sparse (made dense), and targets or class labels ``y`` (n,).
 
         ``start``, decisions (problems, n) and intercepts (problems,) near the solution, saves time and does not change
@@ -179,7 +184,7 @@ class _Kernel(KernelByName, Machine):
             out[first : first + step] = K @ self.dual_coef_.T + self.intercept_
         return out
 
-    def __sklearn_tags__(self):
+    def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()
         tags.input_tags.pairwise = self.kernel == "precomputed" or isinstance(self.kernel, Precomputed)
         return tags
@@ -245,18 +250,18 @@ class KernelSVR(RegressorMixin, _Kernel):
 
     def __init__(
         self,
-        kernel="rbf",
+        kernel: str | Kernel = "rbf",
         *,
-        loss="squared_epsilon_insensitive",
-        C=1.0,
-        epsilon=0.1,
-        fit_intercept=True,
-        tol=1e-8,
-        max_iter=100,
-        memory_limit=8e9,
-        precision="double",
-        solver="auto",
-    ):
+        loss: str | Loss = "squared_epsilon_insensitive",
+        C: ArrayLike = 1.0,
+        epsilon: ArrayLike = 0.1,
+        fit_intercept: bool = True,
+        tol: float = 1e-8,
+        max_iter: int = 100,
+        memory_limit: float = 8e9,
+        precision: str = "double",
+        solver: str | Solver = "auto",
+    ) -> None:
         self.kernel = kernel
         self.loss = loss
         self.C = C
@@ -268,7 +273,7 @@ class KernelSVR(RegressorMixin, _Kernel):
         self.precision = precision
         self.solver = solver
 
-    def predict(self, X):
+    def predict(self, X: Any) -> np.ndarray:
         """Predicted targets, shape (n,)."""
         return self._decisions(X)[:, 0]
 
@@ -311,18 +316,18 @@ class KernelSVC(ClassifierMixin, _Kernel):
 
     def __init__(
         self,
-        kernel="rbf",
+        kernel: str | Kernel = "rbf",
         *,
-        loss="quartic_hinge",
-        C=1.0,
-        fit_intercept=True,
-        class_weight=None,
-        tol=1e-8,
-        max_iter=100,
-        memory_limit=8e9,
-        precision="double",
-        solver="auto",
-    ):
+        loss: str | Loss = "quartic_hinge",
+        C: ArrayLike = 1.0,
+        fit_intercept: bool = True,
+        class_weight: str | Mapping[Any, float] | None = None,
+        tol: float = 1e-8,
+        max_iter: int = 100,
+        memory_limit: float = 8e9,
+        precision: str = "double",
+        solver: str | Solver = "auto",
+    ) -> None:
         self.kernel = kernel
         self.loss = loss
         self.C = C
@@ -338,12 +343,12 @@ class KernelSVC(ClassifierMixin, _Kernel):
         loss = super()._loss()
         return loss.replace(epsilon=0.5) if self.loss == "quartic_hinge" else loss
 
-    def decision_function(self, X):
+    def decision_function(self, X: Any) -> np.ndarray:
         """Decisions: (n,) for two classes, else (n, classes)."""
         out = self._decisions(X)
         return out[:, 0] if out.shape[1] == 1 else out
 
-    def predict(self, X):
+    def predict(self, X: Any) -> np.ndarray:
         """Predicted classes, shape (n,)."""
         z = self.decision_function(X)
         index = (z > 0).astype(int) if z.ndim == 1 else z.argmax(axis=1)

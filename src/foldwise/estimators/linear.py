@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any, ClassVar
 
 import numpy as np
+from numpy.typing import ArrayLike
 from sklearn.base import ClassifierMixin, RegressorMixin
 from sklearn.linear_model._base import LinearClassifierMixin
 from sklearn.utils.validation import check_is_fitted, validate_data
@@ -14,8 +16,10 @@ from foldwise.criteria import own_criterion
 from foldwise.design import column_spread
 from foldwise.estimators.machine import Machine, largest_one
 from foldwise.estimators.tunable import Tunable
+from foldwise.losses import Loss
 from foldwise.models.base import Role, Rows
 from foldwise.models.linear import LinearModel, assemble
+from foldwise.problems.base import Solver
 from foldwise.solvers.registry import SOLVER
 from foldwise.space import Space
 
@@ -161,22 +165,22 @@ class LinearSVR(RegressorMixin, _Linear):
 
     def __init__(
         self,
-        loss="squared_epsilon_insensitive",
+        loss: str | Loss = "squared_epsilon_insensitive",
         *,
-        C=1.0,
-        epsilon=0.0,
-        lam=1.0,
-        penalty="l2",
-        l1_ratio=0.5,
-        box=None,
-        box_lower=None,
-        proximity=0.0,
-        reference=None,
-        fit_intercept=True,
-        tol=1e-8,
-        max_iter=100,
-        solver="auto",
-    ):
+        C: ArrayLike = 1.0,
+        epsilon: ArrayLike = 0.0,
+        lam: ArrayLike = 1.0,
+        penalty: str = "l2",
+        l1_ratio: float = 0.5,
+        box: ArrayLike | None = None,
+        box_lower: ArrayLike | None = None,
+        proximity: ArrayLike = 0.0,
+        reference: ArrayLike | None = None,
+        fit_intercept: bool = True,
+        tol: float = 1e-8,
+        max_iter: int = 100,
+        solver: str | Solver = "auto",
+    ) -> None:
         self.loss = loss
         self.C = C
         self.epsilon = epsilon
@@ -203,7 +207,7 @@ class LinearSVR(RegressorMixin, _Linear):
     def _set_solution(self, coef: np.ndarray, intercept: np.ndarray) -> None:
         self.coef_, self.intercept_ = coef[0], float(intercept[0])
 
-    def predict(self, X):
+    def predict(self, X: Any) -> np.ndarray:
         """Predicted targets, shape (n,)."""
         check_is_fitted(self)
         X = validate_data(self, X, accept_sparse="csr", dtype=float, reset=False)
@@ -273,22 +277,22 @@ class LinearSVC(LinearClassifierMixin, ClassifierMixin, _Linear):
 
     def __init__(
         self,
-        loss="squared_hinge",
+        loss: str | Loss = "squared_hinge",
         *,
-        C=1.0,
-        lam=1.0,
-        penalty="l2",
-        l1_ratio=0.5,
-        box=None,
-        box_lower=None,
-        proximity=0.0,
-        reference=None,
-        fit_intercept=True,
-        class_weight=None,
-        tol=1e-8,
-        max_iter=100,
-        solver="auto",
-    ):
+        C: ArrayLike = 1.0,
+        lam: ArrayLike = 1.0,
+        penalty: str = "l2",
+        l1_ratio: float = 0.5,
+        box: ArrayLike | None = None,
+        box_lower: ArrayLike | None = None,
+        proximity: ArrayLike = 0.0,
+        reference: ArrayLike | None = None,
+        fit_intercept: bool = True,
+        class_weight: str | Mapping[Any, float] | None = None,
+        tol: float = 1e-8,
+        max_iter: int = 100,
+        solver: str | Solver = "auto",
+    ) -> None:
         self.loss = loss
         self.C = C
         self.lam = lam

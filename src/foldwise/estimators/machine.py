@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Callable
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Self
 
 import numpy as np
 from sklearn.base import BaseEstimator
@@ -56,14 +56,14 @@ class Machine(CallbackSupportMixin, BaseEstimator):
     }
 
     @with_callbacks
-    def fit(self, X, y, sample_weight=None, sample_groups=None):
+    def fit(self, X: Any, y: Any, sample_weight: Any = None, sample_groups: Any = None) -> Self:
         """Train on ``X`` (n, d), dense or sparse, and targets or class labels ``y`` (n,).
 
         ``sample_groups`` (n,) tells which entry of an array-valued ``C`` (or ``epsilon``, in regression) a row uses.
         """
         return self._fit(X, y, sample_weight, sample_groups)
 
-    def _fit(self, X, y, sample_weight, sample_groups, start=None):
+    def _fit(self, X: Any, y: Any, sample_weight: Any, sample_groups: Any, start: Any = None) -> Self:
         """Check, and train."""
         with all_or_nothing(self):
             self.adopt(None, None)
@@ -84,12 +84,12 @@ class Machine(CallbackSupportMixin, BaseEstimator):
                 setattr(self, name, value)
 
     @available_if(_knows("probabilities_", "predict_proba"))
-    def predict_proba(self, X):
+    def predict_proba(self, X: Any) -> np.ndarray:
         """Class probabilities, shape (n, classes), by the out-of-fold decisions of the search that fitted this."""
         return self.probabilities_.of(self.decision_function(X))
 
     @available_if(_knows("residuals_", "predict_interval"))
-    def predict_interval(self, X, coverage=0.9):
+    def predict_interval(self, X: Any, coverage: float = 0.9) -> np.ndarray:
         """Intervals, shape (n, 2), by the out-of-fold residuals of the search that fitted this."""
         low, high = self.residuals_.between(coverage)
         prediction = self.predict(X)
@@ -147,7 +147,7 @@ class Machine(CallbackSupportMixin, BaseEstimator):
             text = f"{name} did not converge in {point.steps} iterations; raise max_iter, or standardise the features"
         warnings.warn(text, ConvergenceWarning, stacklevel=5)
 
-    def __sklearn_tags__(self):
+    def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()
         tags.input_tags.sparse = True
         return tags

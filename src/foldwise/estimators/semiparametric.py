@@ -5,7 +5,7 @@ from __future__ import annotations
 import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Self
 
 import numpy as np
 from sklearn.base import RegressorMixin
@@ -13,7 +13,7 @@ from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils.validation import check_is_fitted, validate_data
 
 from foldwise.arguments import FLAG, NONE, Rule, Table, check_arguments, integer, number, one_of
-from foldwise.basis import as_basis, columns, framed, independent, with_constant
+from foldwise.basis import as_basis, columns, independent, with_constant
 from foldwise.estimators.encoding import (
     CallbackSupportMixin,
     all_or_nothing,
@@ -23,6 +23,7 @@ from foldwise.estimators.encoding import (
 )
 from foldwise.estimators.kernel import KERNEL, KernelByName, as_kernel, kernel_roles, kernel_tunable
 from foldwise.estimators.tunable import Tunable
+from foldwise.frames import as_frame
 from foldwise.kernels import Kernel, Precomputed
 from foldwise.losses import EpsilonInsensitive
 from foldwise.models.base import Role
@@ -153,18 +154,18 @@ class SemiparametricSVR(CallbackSupportMixin, RegressorMixin, KernelByName):
 
     def __init__(
         self,
-        basis=None,
-        kernel="rbf",
+        basis: Any = None,
+        kernel: str | Kernel = "rbf",
         *,
-        C=1.0,
-        epsilon=0.1,
-        fit_intercept=True,
-        solver="auto",
-        tol=1e-3,
-        cache_size=200,
-        max_iter=None,
-        memory_limit=8e9,
-    ):
+        C: float = 1.0,
+        epsilon: float = 0.1,
+        fit_intercept: bool = True,
+        solver: str = "auto",
+        tol: float = 1e-3,
+        cache_size: float = 200,
+        max_iter: int | None = None,
+        memory_limit: float = 8e9,
+    ) -> None:
         self.basis = basis
         self.kernel = kernel
         self.C = C
@@ -186,7 +187,7 @@ class SemiparametricSVR(CallbackSupportMixin, RegressorMixin, KernelByName):
             )
         return kernel
 
-    def _model(self, classes, d: int) -> SemiparametricModel:
+    def _model(self, classes: Any, d: int) -> SemiparametricModel:
         """The model as a search sees it."""
         kernel = self._kernel(getattr(self, "feature_names_in_", None))
         own = kernel_roles(kernel, d)
@@ -211,7 +212,7 @@ class SemiparametricSVR(CallbackSupportMixin, RegressorMixin, KernelByName):
         return EpsilonInsensitive()
 
     @with_callbacks
-    def fit(self, X, y, sample_weight=None):
+    def fit(self, X: Any, y: Any, sample_weight: Any = None) -> Self:
         """Train on ``X`` (n, d), dense or sparse (made dense), and targets ``y`` (n,)."""
         with all_or_nothing(self):
             check_arguments(self)
@@ -240,7 +241,9 @@ class SemiparametricSVR(CallbackSupportMixin, RegressorMixin, KernelByName):
             self.basis_rank_ = T.shape[1]
         return self
 
-    def _solve(self, kernel: Kernel, X, y, weight, Q) -> tuple[np.ndarray, np.ndarray]:
+    def _solve(
+        self, kernel: Kernel, X: np.ndarray, y: np.ndarray, weight: np.ndarray, Q: np.ndarray
+    ) -> tuple[np.ndarray, np.ndarray]:
         """Coefficients of the rows and of the independent columns."""
         c, epsilon = self.C * weight, float(self.epsilon)
         if self.solver == "auto" and len(y) <= EXACT_ROWS:
@@ -289,7 +292,7 @@ class SemiparametricSVR(CallbackSupportMixin, RegressorMixin, KernelByName):
             self.basis_, Psi = None, basis
             labels = [f"psi{k}" for k in range(basis.shape[1])]
         else:
-            frame = framed(X, names)
+            frame = as_frame(X, names)
             self.basis_ = basis.fit(frame)
             Psi = columns(basis, frame)
             labels = _labels(basis, Psi.shape[1], names)
@@ -304,7 +307,7 @@ class SemiparametricSVR(CallbackSupportMixin, RegressorMixin, KernelByName):
         if self.basis_ is not None:
             if basis is not None:
                 raise ValueError("this model makes its basis from X; leave basis out")
-            Psi = columns(self.basis_, framed(X, getattr(self, "feature_names_in_", None)))
+            Psi = columns(self.basis_, as_frame(X, getattr(self, "feature_names_in_", None)))
         else:
             K = len(self.basis_coef_) - self.constant_added_
             given = None if basis is None else as_basis(np.asarray(basis, float))
@@ -331,16 +334,16 @@ class SemiparametricSVR(CallbackSupportMixin, RegressorMixin, KernelByName):
             out[first : first + step] = self.kernel_(block, self.support_vectors_) @ self.dual_coef_[0]
         return out
 
-    def predict(self, X, basis=None):
+    def predict(self, X: Any, basis: Any = None) -> np.ndarray:
         """Predicted targets, shape (n,); ``basis`` are the new rows' columns for a model trained with an array."""
         X = self._rows(X)
         return self._kernel_part(X) + self._psi(X, basis) @ self.basis_coef_
 
-    def kernel_part(self, X):
+    def kernel_part(self, X: Any) -> np.ndarray:
         """The part ``f(x)`` that the kernel learns, shape (n,)."""
         return self._kernel_part(self._rows(X))
 
-    def parametric_part(self, X, basis=None):
+    def parametric_part(self, X: Any, basis: Any = None) -> np.ndarray:
         """The part ``sum_k beta_k psi_k(x)``, shape (n,)."""
         return self._psi(self._rows(X), basis) @ self.basis_coef_
 
@@ -350,7 +353,14 @@ class SemiparametricSVR(CallbackSupportMixin, RegressorMixin, KernelByName):
         check_is_fitted(self)
         return float(self.basis_coef_[-1]) if self.constant_added_ else 0.0
 
-    def partial_effects(self, X, features=None, *, points=50, max_rows=200) -> list[PartialEffect]:
+    def partial_effects(
+        self,
+        X: Any,
+        features: Sequence[int | str] | None = None,
+        *,
+        points: int = 50,
+        max_rows: int = 200,
+    ) -> list[PartialEffect]:
         """How the two parts of the prediction change with single features.
 
         Each feature is set to ``points`` values between its smallest and largest in ``X``, and the predictions of (at
@@ -390,7 +400,7 @@ class SemiparametricSVR(CallbackSupportMixin, RegressorMixin, KernelByName):
     def _effect(self, X: np.ndarray) -> np.ndarray:
         return self._psi(X, None) @ self.basis_coef_
 
-    def __sklearn_tags__(self):
+    def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()
         tags.input_tags.pairwise = self.kernel == "precomputed" or isinstance(self.kernel, Precomputed)
         tags.input_tags.sparse = True

@@ -15,6 +15,7 @@ from sklearn.preprocessing import StandardScaler
 
 from foldwise.arguments import check_value, instance, numbers, shown
 from foldwise.criteria import USUAL_CRITERIA, Criterion
+from foldwise.estimators.retarget import Retarget
 from foldwise.kernels import Kernel
 from foldwise.losses import Loss
 from foldwise.models.base import Model
@@ -24,6 +25,8 @@ __all__ = ["Tunable"]
 
 REHEARSED = 8
 """Classes of a rehearsal, at most."""
+REHEARSED_VALUES = {"nu": 0.5}
+"""Tuned values of a rehearsal; others are 1."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -43,6 +46,13 @@ class Tunable:
     own_criterion : what a search minimises when the user names nothing; None for what is usual for the task
     prefix : "" or "<step>__", in front of its parameter names
     steps : the earlier steps as a Pipeline, or None
+    change : what a wrapper around the estimator makes of its model
+    fit_prefix : the same as ``prefix`` for what ``fit`` is given by row, such as "svc__" of "svc__sample_weight"; None
+        where a wrapper does not hand it on
+    outputs : whether a target may have several columns: "one", "several" (or one) or "table" (it must be a table)
+    retarget : how the target is transformed before the machine sees it, if it is
+    notes : what a user should know before the search
+    refitted : why the folds are valued by refitting the estimator itself, without gradients; "" where they are solved
     """
 
     estimator: BaseEstimator
@@ -55,6 +65,28 @@ class Tunable:
     own_criterion: Loss | Criterion | None = None
     prefix: str = ""
     steps: Pipeline | None = None
+    change: Callable[[Model], Model] | None = None
+    fit_prefix: str | None = ""
+    outputs: str = "one"
+    retarget: Retarget | None = None
+    notes: tuple[str, ...] = ()
+    refitted: str = ""
+
+    def model(self, classes: Any, d: int) -> Model:
+        """The optimisation problem of the estimator inside its wrappers, on ``d`` columns."""
+        model = self.build(classes, d)
+        return model if self.change is None else self.change(model)
+
+    def inside(self, name: str, *, hands_on: bool = True, named: bool = True) -> Tunable:
+        """The same as the parameter or step ``name`` of another estimator.
+
+        ``hands_on`` says whether that estimator's ``fit`` passes on what it is given by row, and ``named`` whether
+        under the name of the step.
+        """
+        fit_prefix = None
+        if hands_on and self.fit_prefix is not None:
+            fit_prefix = f"{name}__{self.fit_prefix}" if named else self.fit_prefix
+        return replace(self, prefix=f"{name}__{self.prefix}", fit_prefix=fit_prefix)
 
     def criterion(self, by_row: bool = False) -> Loss | Criterion:
         """What a search minimises when the user names nothing; docs/criteria.md has the evidence.
@@ -92,7 +124,7 @@ class Tunable:
     def rehearse(self, tuned: Collection[str], classes: np.ndarray | None, sparse: bool) -> None:
         """Fit scikit-learn's machine to a handful of rows, so that it refuses its settings now and not after a search.
 
-        Tuned values are 1 here; the settings checked are the ones that a search leaves as they are.
+        Tuned values are arbitrary here; the settings checked are the ones that a search leaves as they are.
         """
         if self.ours:
             return  # these are checked when their training problems are made
@@ -100,7 +132,7 @@ class Tunable:
         quiet = {"random_state": 0, "n_jobs": None, "verbose": False}
         own = machine.get_params(deep=False)
         machine.set_params(**{name: value for name, value in quiet.items() if name in own})
-        machine.set_params(**dict.fromkeys(tuned, 1.0))
+        machine.set_params(**{name: REHEARSED_VALUES.get(name, 1.0) for name in tuned})
         y = np.arange(4.0)
         if classes is not None:
             few = classes[:REHEARSED]

@@ -40,6 +40,10 @@ class Pairs(Protocol):
 class RowPairs(Pairs, Protocol):
     """Pairs of a symmetric matrix that can be had row by row, so that a sparse solution never forms all of it."""
 
+    @property
+    def n_rows(self) -> int:
+        """Number of rows of the matrix."""
+
     def rows(self, log_p: Array, index: npt.NDArray[np.intp]) -> Array:
         """These rows of the kernel matrix."""
 

@@ -192,6 +192,11 @@ class DistancePairs:
         np.exp(self.K, out=self.K)
         return self.K
 
+    @property
+    def n_rows(self) -> int:
+        """Number of rows of the matrix."""
+        return len(self.D)
+
     def rows(self, log_p: Array, index: npt.NDArray[np.intp]) -> Array:
         """Some rows of the (symmetric) kernel matrix."""
         out = np.take(self.D, index, axis=0)

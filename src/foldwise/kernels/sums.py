@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from copy import copy
 from typing import Any, ClassVar, Self
 
 import numpy as np
@@ -20,6 +21,9 @@ class _SumPairs:
 
     def __init__(self, parts: list[Pairs], sizes: list[int]) -> None:
         self.parts, self.sizes = parts, sizes
+
+    def __copy__(self) -> _SumPairs:
+        return _SumPairs([copy(part) for part in self.parts], self.sizes)
 
     def value(self, log_p: Array) -> Array:
         """The kernel matrix at these log-parameters: first the weights, then each part's own."""

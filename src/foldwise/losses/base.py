@@ -41,6 +41,8 @@ class Loss:
     classical: ClassVar[bool] = False
     """Whether it is the hinge or the tube, whose kernel machines LIBSVM trains."""
     differentiable: ClassVar[bool] = True
+    constant_curvature: ClassVar[float | None] = None
+    """The second derivative where it is the same everywhere: what Gram matrices of rows are multiplied by."""
     tunable: ClassVar[tuple[str, ...]] = ()
     _arguments: ClassVar[Table] = {}
 
@@ -131,5 +133,5 @@ def typical_curvature(loss: Loss, spread: float) -> float:
         flat = loss.replace(epsilon=0.0) if "epsilon" in loss.tunable else loss
         slope = np.abs(flat.grad(np.array([spread, -spread]), np.zeros(2))).max()
         return max(float(slope) / spread, np.finfo(float).tiny)
-    bend = float(loss.hess(np.zeros(1), np.ones(1))[0])
-    return bend if bend > 0.1 else 1.0
+    curvature = float(loss.hess(np.zeros(1), np.ones(1))[0])
+    return curvature if curvature > 0.1 else 1.0

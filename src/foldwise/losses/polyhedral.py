@@ -177,14 +177,14 @@ class Rounded(Loss):
         return np.asarray(steepest + sum(0.5 * jump * (1.0 + t) for t, jump in self._corners(z, y)))
 
     def hess(self, z: Array, y: Array) -> Array:
-        bends = [jump / (2.0 * self.band) * (np.abs(t) < 1.0) for t, jump in self._corners(z, y)]
-        return np.asarray(sum(bends))
+        curvatures = [jump / (2.0 * self.band) * (np.abs(t) < 1.0) for t, jump in self._corners(z, y)]
+        return np.asarray(sum(curvatures))
 
     def kinks(self, z: Array, y: Array) -> list[tuple[Array, Array, Array]]:
         out = []
         for u, jump in self.exact.corners(z, y):
-            bend, one = np.broadcast_to(jump / (2.0 * self.band), u.shape), np.ones(u.shape)
-            out += [(u + self.band, one, bend), (u - self.band, one, -bend)]
+            curvature, one = np.broadcast_to(jump / (2.0 * self.band), u.shape), np.ones(u.shape)
+            out += [(u + self.band, one, curvature), (u - self.band, one, -curvature)]
         return out
 
 

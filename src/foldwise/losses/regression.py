@@ -67,6 +67,7 @@ class Squared(PiecewiseQuadratic):
     """``(z - y)^2``. As a criterion for labels in {-1, +1} it is the thesis's outer loss (there with 1/2)."""
 
     common_piece = 0
+    constant_curvature = 2.0
 
     def value(self, z: Array, y: Array) -> Array:
         return (z - y) ** 2

@@ -21,7 +21,7 @@ from foldwise.solvers.registry import choose
 from foldwise.space import Dimension, Space
 from foldwise.splits import Splits
 
-__all__ = ["DataFacts", "Model", "Role", "Rows", "SearchStage", "Sheet", "make_space"]
+__all__ = ["Assembly", "DataFacts", "Model", "Role", "Rows", "SearchStage", "Sheet", "Target", "make_space"]
 
 Array = np.ndarray[Any, Any]
 
@@ -66,6 +66,23 @@ class Rows:
 
 
 @dataclass(frozen=True, eq=False)
+class Target:
+    """The way back from a transformed target.
+
+    Attributes
+    ----------
+    inverse : callable(decisions) -> decisions in units of the user's target
+    y : ndarray, shape (rows,)
+        The user's target of every row of a sheet.
+    unit : typical difference of two transformed targets
+    """
+
+    inverse: Callable[[Array], Array]
+    y: Array
+    unit: float
+
+
+@dataclass(frozen=True, eq=False)
 class Sheet:
     """One matrix of features and the folds that are cut from it.
 
@@ -81,6 +98,8 @@ class Sheet:
         Numbers of the rows in the user's data.
     standardize : (with_mean, with_std), optional
         Columns are standardised by each fold's training rows, inside the training problems.
+    target : Target, optional
+        How decisions become targets of the user's, where training sees these transformed.
     """
 
     X: Any
@@ -88,6 +107,29 @@ class Sheet:
     splits: Splits
     index: Array
     standardize: tuple[bool, bool] | None = None
+    target: Target | None = None
+
+
+@dataclass(frozen=True, eq=False)
+class Assembly:
+    """What the training problems of a program are put together from.
+
+    Attributes
+    ----------
+    sheets : sequence of Sheet
+    space : Space
+    dimensions : mapping from hyper-parameter name to its bounds
+    landmarks : sequence of ndarray of int, optional
+        Row numbers through which each sheet's kernel is seen.
+    relatives : sequence of Problem, optional
+        Problems on the same sheets, with which costly parts may be shared.
+    """
+
+    sheets: Sequence[Sheet]
+    space: Space
+    dimensions: Mapping[str, Dimension]
+    landmarks: Sequence[Array] | None = None
+    relatives: Sequence[Any] | None = None
 
 
 @dataclass(frozen=True, eq=False)
@@ -166,9 +208,10 @@ class Model(ABC):
     fit_intercept : bool
     class_weight : None, "balanced" or dict
         Fixed weights of the classes; keys are class codes.
-    class_weight_rule : {"row", "positive"}
+    class_weight_rule : {"row", "positive", "own"}
         "row": a row weighs as its class says in every one-vs-rest problem. "positive": only in the problem of its
-        own class, as LIBLINEAR does with more than two classes.
+        own class, as LIBLINEAR does with more than two classes. "own": balanced weights balance the two sides of every
+        problem, as machines inside a OneVsRestClassifier do.
     balances : {"weights", "rows"}
         What "balanced" weights make equal among the classes: their total sample weight, or their number of rows.
     criterion_weight : "auto", "balanced", dict or None
@@ -237,6 +280,10 @@ class Model(ABC):
         """Whether all folds see the same features and fixed values where these hyper-parameters are tuned."""
         return True
 
+    def share_of_row(self, mass: Array) -> Array:
+        """Factor of the loss of every split, whose training rows have this total weight: 1 for a sum of losses."""
+        return np.ones(len(mass))
+
     # 2. What is tuned: sizes, bounds, penalties on theta.
 
     def is_width(self, name: str) -> bool:
@@ -261,19 +308,8 @@ class Model(ABC):
     # 3. The training problems.
 
     @abstractmethod
-    def problems(
-        self,
-        sheets: Sequence[Sheet],
-        space: Space,
-        dimensions: Mapping[str, Dimension],
-        landmarks: Sequence[Array] | None = None,
-        like: Sequence[Any] | None = None,
-    ) -> list[Any]:
-        """The training problems of every sheet.
-
-        ``landmarks`` are row numbers through which each sheet's kernel is seen; ``like`` are problems on the same
-        sheets, with which costly parts may be shared.
-        """
+    def problems(self, parts: Assembly) -> list[Any]:
+        """The training problems of every sheet."""
 
     def solver(self, problem: Any, tol: float, max_iter: int | None = None) -> Any:
         """What solves them: the solver that was chosen, or what is usual for such problems.

@@ -99,6 +99,9 @@ def build_parameters(
     by_cell, by_feature = (layout.n_tasks, layout.n_cells), (layout.targets, layout.features)
     base = {"log_c": np.zeros(by_cell), "epsilon": np.zeros(by_cell), "log_lam": np.zeros(by_feature)}
     base |= {"log_kernel": np.zeros((1, layout.n_slots)), "log_near": np.full(by_feature, -np.inf)}
+    base["l1_ratio"] = np.full(
+        by_feature, 0.0 if "l1_ratio" in dimensions else getattr(model, "l1_ratio", 0.0)
+    )
     bounds = _bounds(model, dimensions, *by_feature)
     bindings = {}
     for name, role in model.roles.items():
@@ -109,9 +112,9 @@ def build_parameters(
             bindings[name] = Binding(kind, _index(name, role, dimensions[name], layout), role.sign)
             if role.kind == "log_near":
                 base["log_near"][:] = 0.0
-            elif role.kind not in ("epsilon", "reference", *BOX):
+            elif role.kind not in ("epsilon", "reference", "l1_ratio", *BOX):
                 base[role.kind] += np.log(role.factor)
-        elif role.kind in (*BOX, "reference"):
+        elif role.kind in (*BOX, "reference", "l1_ratio"):
             continue
         elif role.kind == "log_near":
             with np.errstate(divide="ignore"):
@@ -123,8 +126,10 @@ def build_parameters(
             base[role.kind] += _fixed(name, role, model.values[name], layout)
     if model.class_weight is not None and "class_weight" not in dimensions:
         base["log_c"] += np.log(_class_weights(model, rows, folds, layout))
+    mass = folds.count.sum(axis=1) if rows.weight is None else folds.count @ rows.weight
+    base["log_c"] += np.tile(np.log(model.share_of_row(mass)), layout.targets)[:, None]
     parts = (base["log_c"], base["epsilon"], base["log_lam"], base["log_kernel"])
-    return ParameterMap(space, bindings, *parts, bounds, base["log_near"])
+    return ParameterMap(space, bindings, *parts, bounds, base["log_near"], l1_ratio=base["l1_ratio"])
 
 
 def _bounds(model: Model, dimensions: Mapping[str, Dimension], K: int, d: int) -> tuple[Array, Array]:
@@ -170,7 +175,7 @@ def _index(name: str, role: Role, dimension: Dimension, layout: Layout) -> Array
         out, part = np.full((1, layout.n_slots), -1), layout.slots[name]
         out[0, part] = np.arange(part.stop - part.start) if per is not None else 0
         return out
-    if role.kind in ("log_lam", "log_near", "reference", *BOX):
+    if role.kind in ("log_lam", "log_near", "reference", "l1_ratio", *BOX):
         if per == "feature":
             return np.tile(np.arange(layout.features), (layout.targets, 1))
         own = targets if per == "class" else np.zeros_like(targets)
@@ -219,10 +224,21 @@ def _class_weights(model: Model, rows: Rows, folds: Folds, layout: Layout) -> Ar
     for t in range(layout.splits):
         for k in range(layout.targets):
             weights = by_label[t][layout.label]
+            if model.class_weight_rule == "own" and layout.targets > 1:
+                weights = _balanced_pair(model, rows, folds, t, k)[(layout.label == k).astype(int)]
             if model.class_weight_rule == "positive" and layout.targets > 1:
                 weights = np.where(layout.label == k, weights, 1.0)
             out[k * layout.splits + t] = weights
     return out
+
+
+def _balanced_pair(model: Model, rows: Rows, folds: Folds, t: int, k: int) -> Array:
+    """What the rest and class ``k`` weigh in a problem of their own whose weights are balanced."""
+    assert rows.label is not None
+    times = folds.count[t]
+    weight = times if rows.weight is None or model.balances == "rows" else times * rows.weight
+    counts = np.bincount((rows.label == k).astype(int), weight, minlength=2)
+    return np.asarray(counts.sum() / (2.0 * np.where(counts > 0, counts, 1.0)))
 
 
 def weights_by_label(class_weight: Any, model: Model, rows: Rows, folds: Folds) -> Array:

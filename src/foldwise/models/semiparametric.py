@@ -8,7 +8,8 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from foldwise.basis import as_basis, columns, framed, independent, with_constant
+from foldwise.basis import as_basis, columns, independent, with_constant
+from foldwise.frames import as_frame
 from foldwise.models.base import Array, DataFacts, Rows, SearchStage, Sheet
 from foldwise.models.kernel.assemble import KernelParts
 from foldwise.models.kernel.model import KernelModel
@@ -47,7 +48,7 @@ class SemiparametricModel(KernelModel):
 
     def with_names(self, X: Any, names: Sequence[str] | None) -> Any:
         """A data frame, so that steps that keep names keep those of the basis."""
-        return framed(X, names) if isinstance(X, np.ndarray) else X
+        return as_frame(X, names) if isinstance(X, np.ndarray) else X
 
     def named(self, names: Sequence[str] | None) -> SemiparametricModel:
         """With the names of the columns, under which the basis is given them."""
@@ -58,9 +59,9 @@ class SemiparametricModel(KernelModel):
         basis = as_basis(self.basis)
         out = rows.basis
         if not isinstance(basis, np.ndarray):
-            basis.fit(framed(X[train], self.names))
+            basis.fit(as_frame(X[train], self.names))
             used = np.concatenate([train, others])
-            found = columns(basis, framed(X[used], self.names))
+            found = columns(basis, as_frame(X[used], self.names))
             out = np.zeros((len(X), found.shape[1]))
             out[used] = found
         assert out is not None
@@ -74,10 +75,8 @@ class SemiparametricModel(KernelModel):
         for train, validation in parts.splits:
             Psi = self.psi(parts.dense, parts.rows, train, validation)
             weight = None if parts.rows.weight is None else parts.rows.weight[train]
-            own.append((Psi @ independent(Psi[train], weight))[parts.folds.order])
-        return SemiparametricProblem(
-            parts.gram, parts.Y, parts.folds, self.loss, parts.parameters, own, parts.weight, parts.n_total
-        )
+            own.append((Psi @ independent(Psi[train], weight))[parts.data.folds.order])
+        return SemiparametricProblem(parts.data, parts.gram, own)
 
     def smoothed(self, band: float) -> KernelModel | None:
         """A kernel model with an intercept; it learns what a fit of the basis leaves (:meth:`without_basis`)."""

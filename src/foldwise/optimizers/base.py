@@ -582,6 +582,11 @@ class Minimizer:
 
     def check(self, bilevel: Bilevel) -> None:
         """Refuse a program that the method cannot minimise; called before any evaluation."""
+        why = bilevel.criterion.without_gradient
+        if self.needs_gradient and why:
+            raise ValueError(
+                f"method {self.name!r} follows gradients, and there are none: {why}. Use method='grid' or 'random'"
+            )
         if self.needs_gradient and not bilevel.criterion.differentiable:
             raise ValueError(
                 f"method {self.name!r} follows gradients, and "

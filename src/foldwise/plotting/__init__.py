@@ -1,57 +1,9 @@
 """Pictures of a search: for each a function that gives the numbers, and one that draws them on matplotlib axes."""
 
-from foldwise.plotting.data import (
-    Contour,
-    Folds,
-    Growth,
-    History,
-    PartialEffect,
-    Path,
-    Relevance,
-    ValidationTest,
-    contour_data,
-    folds_data,
-    growth_data,
-    history_data,
-    partial_effect_data,
-    path_data,
-    relevance_data,
-    validation_test_data,
-)
-from foldwise.plotting.draw import (
-    plot_contour,
-    plot_folds,
-    plot_growth,
-    plot_history,
-    plot_partial_effect,
-    plot_path,
-    plot_relevance,
-    plot_validation_test,
-)
+from foldwise.plotting import data, draw
+from foldwise.plotting.data import *  # noqa: F403
+from foldwise.plotting.draw import *  # noqa: F403
 
-__all__ = [
-    "Contour",
-    "Folds",
-    "Growth",
-    "History",
-    "PartialEffect",
-    "Path",
-    "Relevance",
-    "ValidationTest",
-    "contour_data",
-    "folds_data",
-    "growth_data",
-    "history_data",
-    "partial_effect_data",
-    "path_data",
-    "plot_contour",
-    "plot_folds",
-    "plot_growth",
-    "plot_history",
-    "plot_partial_effect",
-    "plot_path",
-    "plot_relevance",
-    "plot_validation_test",
-    "relevance_data",
-    "validation_test_data",
-]
+__all__: list[str] = []
+__all__ += data.__all__
+__all__ += draw.__all__

@@ -92,14 +92,14 @@ class Lines:
 
 @dataclass(frozen=True, eq=False)
 class Bars:
-    """Horizontal bars, the first on top; faint ones do not count. ``marks`` are points beside them, with a name."""
+    """Horizontal bars, the first on top; faint ones do not count. ``markers`` are points beside them, with a name."""
 
     title: str
     x: Axis
     names: Sequence[str]
     values: np.ndarray
     faint: np.ndarray
-    marks: tuple[str, np.ndarray] | None = None
+    markers: tuple[str, np.ndarray] | None = None
 
 
 @dataclass(frozen=True, eq=False)
@@ -153,13 +153,15 @@ def contour_chart(data: Contour, levels: int = 12) -> Field:
 def relevance_chart(data: Relevance, most: int = MOST_BARS) -> Bars:
     """How much each feature counts, largest first, with the boxes on the weights."""
     top = data.order[:most]
-    marks = None
+    markers = None
     if data.box is not None:
         scale = max(float(np.max(data.box[np.isfinite(data.box)], initial=0.0)), np.finfo(float).tiny)
-        marks = "box (largest 1)", data.box[top] / scale
+        markers = "box (largest 1)", data.box[top] / scale
     names = short_names([data.names[i] for i in top])
     title = "What features count" + _of(len(top), len(data.names), "largest")
-    return Bars(title, Axis(f"{data.what} (largest 1)"), names, data.values[top], ~data.selected[top], marks)
+    return Bars(
+        title, Axis(f"{data.what} (largest 1)"), names, data.values[top], ~data.selected[top], markers
+    )
 
 
 def folds_chart(data: Folds, most: int = MOST_BARS) -> Bars:

@@ -12,6 +12,7 @@ from sklearn.pipeline import Pipeline
 from sklearn.utils.validation import check_is_fitted
 
 from foldwise.fit_time import limited
+from foldwise.frames import column_names
 from foldwise.result import Record, Result
 from foldwise.space import Block, Lin, Log
 
@@ -25,7 +26,6 @@ __all__ = [
     "Relevance",
     "ValidationTest",
     "contour_data",
-    "criterion_words",
     "folds_data",
     "growth_data",
     "history_data",
@@ -362,6 +362,7 @@ def relevance_data(model: Any, names: Sequence[str] | None = None) -> Relevance:
     """
     model = getattr(model, "best_estimator_", model)
     step = model[-1] if isinstance(model, Pipeline) else model
+    check_is_fitted(step)
     if names is None:
         names = _feature_names(model, step)
     box = _box(step)
@@ -427,7 +428,7 @@ def partial_effect_data(model: Any, X: Any, feature: int | str, *, points: int =
     points : int
     """
     model = getattr(model, "best_estimator_", model)
-    names = [str(name) for name in X.columns] if hasattr(X, "columns") else None
+    names = column_names(X)
     table = np.asarray(X, float)
     if isinstance(feature, str):
         if names is None or feature not in names:
@@ -442,7 +443,7 @@ def partial_effect_data(model: Any, X: Any, feature: int | str, *, points: int =
     rows[:, feature] = grid
     if names is not None:
         rows = type(X)(rows, columns=X.columns)
-    decides = hasattr(model, "decision_function")
+    decides = is_classifier(model)
     effect = model.decision_function(rows) if decides else model.predict(rows)
     if np.ndim(effect) > 1:
         raise ValueError("a partial effect needs one output; this model has several classes")
@@ -509,7 +510,7 @@ def _feature_names(model: Any, step: Any) -> Sequence[str] | None:
 def _box(step: Any) -> np.ndarray | None:
     """The upper end of each weight's box."""
     box = getattr(step, "box", None)
-    if box is None or not hasattr(step, "coef_"):
+    if box is None:
         return None
     ends = box[1] if isinstance(box, tuple) else box
     return np.broadcast_to(np.asarray(ends, float), np.atleast_2d(step.coef_).shape[1:]).copy()

@@ -182,10 +182,10 @@ def _bars(chart: charts.Bars, ax: Any) -> Any:
     faint = [grey if out else blue for out in chart.faint]
     order = slice(None, None, -1)  # matplotlib counts from below
     ax.barh(place[order], np.asarray(chart.values)[order], color=faint[order])
-    if chart.marks is not None:
-        ax.plot(chart.marks[1][order], place[order], "d", color=orange, label=chart.marks[0])
+    if chart.markers is not None:
+        ax.plot(chart.markers[1][order], place[order], "d", color=orange, label=chart.markers[0])
     ax.set_yticks(place[order], list(chart.names)[order])
-    _finish(ax, chart, chart.marks is not None)
+    _finish(ax, chart, chart.markers is not None)
     return ax
 
 

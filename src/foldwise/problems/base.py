@@ -33,7 +33,7 @@ from foldwise.losses.polyhedral import Staircase, staircase
 from foldwise.problems.folds import Folds
 from foldwise.problems.parameters import Canonical, ParameterMap
 
-__all__ = ["OFFERS", "Array", "Linearization", "Problem", "Slopes", "Solution", "Solver", "State"]
+__all__ = ["OFFERS", "Array", "Linearization", "Problem", "Slopes", "Solution", "Solver", "State", "TaskData"]
 
 Array: TypeAlias = np.ndarray[Any, Any]
 Slopes: TypeAlias = Sequence[tuple[int, Any, Array]]
@@ -48,10 +48,12 @@ OFFERS = {
     "pieces": "a linear machine with a loss with corners ('hinge', 'epsilon_insensitive', 'pinball')",
     "weights": "a linear machine without bounds and reference weights",
     "bounds": "a linear machine with bounds or reference weights",
+    "sparse": "a linear machine with a smooth loss and an L1 norm",
     "representer": "a kernel machine with a smooth loss",
     "box": "a kernel machine with the hinge or the tube",
     "staircase": "a kernel machine with another loss with corners",
     "columns": "a semiparametric machine",
+    "refitted": "an estimator that is refitted in every fold",
 }
 """What a solver may need, in a word and in words: first of the loss, then the form of the problem."""
 
@@ -134,15 +136,14 @@ class Solver(Protocol):
         """A :class:`Solution` of every task at ``theta``, from ``state``, which is not changed."""
 
 
-class Problem(ABC):
-    """Training problems of all splits, times targets, on shared rows.
+@dataclass(frozen=True, eq=False)
+class TaskData:
+    """What the tasks of every problem are given, in the order in which ``folds`` stores rows.
 
-    Task ``m = (target k, split t)`` is number ``k n_splits + t``.
-
-    Parameters
+    Attributes
     ----------
     Y : ndarray, shape (targets, n)
-        Targets in stored order: one row for regression and two classes, one per class or pair of classes for more.
+        Targets: one row for regression and two classes, one per class or pair of classes for more.
     folds : Folds
     loss : Loss
     parameters : ParameterMap
@@ -154,6 +155,27 @@ class Problem(ABC):
         Number of tasks over which the outer objective averages, when several problems share it.
     present : ndarray of bool, shape (targets, n), optional
         Rows that belong to each target's problem, in training and validation: for one-vs-one.
+    """
+
+    Y: Array
+    folds: Folds
+    loss: Loss
+    parameters: ParameterMap
+    weight: Array | None = None
+    validation_weight: Array | None = None
+    n_total: int | None = None
+    present: Array | None = None
+
+
+class Problem(ABC):
+    """Training problems of all splits, times targets, on shared rows.
+
+    Task ``m = (target k, split t)`` is number ``k n_splits + t``.
+
+    Parameters
+    ----------
+    data : TaskData
+        Its ``Y``, ``folds``, ``loss``, ``parameters`` and ``present`` are attributes of the problem as well.
 
     Attributes
     ----------
@@ -170,26 +192,18 @@ class Problem(ABC):
     form: ClassVar[str]
     """What kind of problem it is to a solver: a word of :data:`OFFERS`."""
 
-    def __init__(
-        self,
-        Y: Array,
-        folds: Folds,
-        loss: Loss,
-        parameters: ParameterMap,
-        weight: Array | None = None,
-        validation_weight: Array | None = None,
-        n_total: int | None = None,
-        present: Array | None = None,
-    ) -> None:
-        self.check_loss(loss)
-        self.Y, self.folds, self.loss, self.parameters = Y, folds, loss, parameters
+    def __init__(self, data: TaskData) -> None:
+        self.check_loss(data.loss)
+        Y, folds, present = data.Y, data.folds, data.present
+        self.data, self.Y, self.folds, self.present = data, Y, folds, present
+        self.loss, self.parameters = data.loss, data.parameters
         self.n_targets, self.n_splits, self.n_rows = len(Y), folds.n_splits, Y.shape[1]
         self.n_tasks, self.n_cells = self.n_targets * self.n_splits, folds.n_cells
         self.target = np.repeat(np.arange(self.n_targets), self.n_splits)
         self.split = np.tile(np.arange(self.n_splits), self.n_targets)
-        self.weight = np.ones(self.n_rows) if weight is None else weight
+        self.weight = np.ones(self.n_rows) if data.weight is None else data.weight
         self.uniform = bool(np.all(self.weight == 1.0))
-        counts = np.ones(self.n_rows) if validation_weight is None else validation_weight
+        counts = np.ones(self.n_rows) if data.validation_weight is None else data.validation_weight
         counts = np.broadcast_to(counts, (self.n_splits, self.n_rows))
         shares: dict[tuple[int, int], Array] = {}
         for k, t in zip(self.target.tolist(), self.split.tolist(), strict=True):
@@ -202,9 +216,8 @@ class Problem(ABC):
                 raise ValueError(
                     "a validation fold has no positive sample weight; use other folds or weights"
                 )
-            shares[k, t] = v / (v.sum() * (n_total or self.n_tasks)) if len(v) else v
+            shares[k, t] = v / (v.sum() * (data.n_total or self.n_tasks)) if len(v) else v
         self.validation_weight = list(shares.values())
-        self.present = present
 
     # What a family of problems gives.
 

@@ -20,8 +20,10 @@ from typing import Any, ClassVar
 import numpy as np
 from scipy.optimize import brentq
 
+from foldwise.design import Design
 from foldwise.linalg import cholesky, cholesky_solve
-from foldwise.problems.base import Array, Slopes
+from foldwise.penalties import Quadratic
+from foldwise.problems.base import Array, Slopes, TaskData
 from foldwise.problems.linear import LinearProblem, SmoothLinearization
 from foldwise.problems.parameters import Canonical
 from foldwise.problems.pieces import AT_LOWER, AT_UPPER
@@ -46,28 +48,22 @@ class BoxedProblem(LinearProblem):
 
     Parameters
     ----------
-    design, Y, folds, loss, parameters, penalty, weight, validation_weight, n_total
-        As in :class:`foldwise.problems.linear.LinearProblem`.
+    data, design, penalty : as in :class:`foldwise.problems.linear.LinearProblem`.
     reference : ndarray, shape (features,), optional
         ``w0`` in the user's columns; zero by default.
     """
 
     form: ClassVar[str] = "bounds"
 
-    def __init__(self, *args: Any, reference: Array | None = None, **options: Any) -> None:
-        super().__init__(*args, **options)
+    def __init__(
+        self, data: TaskData, design: Design, penalty: Quadratic, reference: Array | None = None
+    ) -> None:
+        super().__init__(data, design, penalty)
         if self.penalty.form is not None:
             raise ValueError(
                 "bounds on weights need a free intercept or none; a penalised one is not supported"
             )
-        d = self.design.n_features
-        self.root = np.sqrt(self.penalty.scale)
-        w0 = np.zeros(d) if reference is None else np.asarray(reference, float)
-        if w0.shape != (d,) or not np.all(np.isfinite(w0)):
-            raise ValueError(
-                f"reference has shape {w0.shape}; it needs one finite number for each of {d} features"
-            )
-        self.reference = self._padded(w0 / self.root)
+        self.reference = self._padded(self.stored(reference))
 
     def workspace(self) -> None:
         return None
@@ -171,10 +167,10 @@ class BoxedLinearization(SmoothLinearization):
             for name in problem.loss.tunable
             if par.tunes(name)
         }
-        self.bends = problem.training(loss.hess(Z, y), tasks)
+        self.curvatures = problem.training(loss.hess(Z, y), tasks)
 
     def gram_times(self, U: Array) -> Array:
-        return self.problem.pulled_by_cell(self.bends * self.problem.design.decisions(U))
+        return self.problem.pulled_by_cell(self.curvatures * self.problem.design.decisions(U))
 
     def pulls(self) -> dict[str, tuple[Array, Array]]:
         """Both penalties."""

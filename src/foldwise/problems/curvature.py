@@ -28,7 +28,7 @@ from foldwise.problems.rowspace import RowSpace
 if TYPE_CHECKING:
     from foldwise.problems.linear import LinearProblem
 
-__all__ = ["Curvature", "GramFree", "PieceGram", "WeightedGram", "make_curvature", "stores_grams"]
+__all__ = ["GramFree", "LossCurvature", "PieceGram", "WeightedGram", "make_curvature", "stores_grams"]
 
 Array: TypeAlias = np.ndarray[Any, Any]
 Inverse: TypeAlias = Callable[[Array], Array]
@@ -40,7 +40,7 @@ WIDE = 2.0
 """With this many columns to a row, systems in the space of the rows are the smaller ones."""
 
 
-class Curvature(Protocol):
+class LossCurvature(Protocol):
     """Sums over rows at the weights that it was last brought to; the workspace of a linear problem."""
 
     def refresh(self, Z: Array, par: Canonical, tasks: Array) -> Array:
@@ -72,23 +72,25 @@ def stores_grams(problem: LinearProblem) -> bool:
     return pieces and stored <= GRAM_BYTES and not is_gram_free(problem)
 
 
-def make_curvature(problem: LinearProblem) -> Curvature:
+def make_curvature(problem: LinearProblem) -> LossCurvature:
     """The cheapest of the three for this problem."""
     if is_gram_free(problem):
         return GramFree(problem)
     return PieceGram(problem) if stores_grams(problem) else WeightedGram(problem)
 
 
-def _guarded(problem: LinearProblem, par: Canonical, diagonal: Array, tasks: Array, bend: Array) -> Array:
+def _guarded(
+    problem: LinearProblem, par: Canonical, diagonal: Array, tasks: Array, curvature: Array
+) -> Array:
     """The penalty's diagonal, with a stand-in for the curvature of a free intercept where no row gives any.
 
-    ``bend`` is the curvature of the intercept, one number per task. With none, Newton's step along it would be
+    ``curvature`` is the curvature of the intercept, one number per task. With none, Newton's step along it would be
     infinite; the stand-in makes it a step of the size of the mean slope.
     """
     if not problem.design.intercept or problem.penalty.form is not None:
         return diagonal
     mass = np.sum(par.c[tasks] * problem.training_mass[tasks], axis=1)
-    flat = bend <= 1e-10 * mass
+    flat = curvature <= 1e-10 * mass
     if flat.any():
         diagonal = diagonal.copy()
         diagonal[tasks[flat], -1] += mass[flat]
@@ -264,8 +266,8 @@ class PieceGram:
 
     def factor(self, par: Canonical, diagonal: Array, tasks: Array, tol: float | None = None) -> _Factors:
         """The inverse Hessians of the tasks, as a callable on right-hand sides; exact whatever ``tol``."""
-        bend = np.sum(par.c[tasks] * self.G[tasks, :, -1, -1], axis=1)
-        return _Factors(self.hessians(par, _guarded(self.problem, par, diagonal, tasks, bend), tasks))
+        curvature = np.sum(par.c[tasks] * self.G[tasks, :, -1, -1], axis=1)
+        return _Factors(self.hessians(par, _guarded(self.problem, par, diagonal, tasks, curvature), tasks))
 
     def hessians(self, par: Canonical, diagonal: Array, tasks: Array) -> list[Array]:
         """The Hessian of every task, with this diagonal of the penalty."""
@@ -284,14 +286,14 @@ class _RowWise:
     def __init__(self, problem: LinearProblem) -> None:
         self.problem = problem
         self.slopes = np.zeros((problem.n_tasks, problem.n_rows))
-        self.bends = np.zeros((problem.n_tasks, problem.n_rows))
+        self.curvatures = np.zeros((problem.n_tasks, problem.n_rows))
 
     def refresh(self, Z: Array, par: Canonical, tasks: Array) -> Array:
         """Evaluate the derivatives of the loss at the decisions ``Z``."""
         p = self.problem
         loss, y = p.loss_at(par, tasks), p.targets(tasks)
         self.slopes[tasks] = p.training(loss.grad(Z, y), tasks)
-        self.bends[tasks] = p.training(loss.hess(Z, y), tasks)
+        self.curvatures[tasks] = p.training(loss.hess(Z, y), tasks)
         return np.ones(len(tasks), dtype=bool)
 
     def phi(self, W: Array, par: Canonical, tasks: Array) -> Array:
@@ -306,12 +308,12 @@ class _RowWise:
 
     def guarded(self, par: Canonical, diagonal: Array, tasks: Array) -> Array:
         """See :func:`_guarded`."""
-        bend = np.sum(self.bends[tasks] * self.problem.by_row(par.c, tasks), axis=1)
-        return _guarded(self.problem, par, diagonal, tasks, bend)
+        curvature = np.sum(self.curvatures[tasks] * self.problem.by_row(par.c, tasks), axis=1)
+        return _guarded(self.problem, par, diagonal, tasks, curvature)
 
     def gram_times(self, U: Array) -> Array:
         """``G_q u`` per task and cell."""
-        return self.problem.pulled_by_cell(self.bends * self.problem.design.decisions(U))
+        return self.problem.pulled_by_cell(self.curvatures * self.problem.design.decisions(U))
 
 
 class WeightedGram(_RowWise):
@@ -325,7 +327,7 @@ class WeightedGram(_RowWise):
         """The Hessian of every task, with this diagonal of the penalty."""
         p, out = self.problem, []
         for m in tasks:
-            weight = self.bends[m] * p.by_row(par.c, np.array([m]))[0]
+            weight = self.curvatures[m] * p.by_row(par.c, np.array([m]))[0]
             rows = np.flatnonzero(weight)
             H = p.design.gram(weight) if 2 * len(rows) > len(weight) else p.design.gram(weight[rows], rows)
             p.penalty.add_to(H, diagonal, m)
@@ -346,7 +348,7 @@ class GramFree(_RowWise):
     def factor(self, par: Canonical, diagonal: Array, tasks: Array, tol: float | None = None) -> Inverse:
         """The inverse Hessians of the tasks, as a callable on right-hand sides."""
         diagonal = self.guarded(par, diagonal, tasks)[tasks]
-        weight = self.bends[tasks] * self.problem.by_row(par.c, tasks)
+        weight = self.curvatures[tasks] * self.problem.by_row(par.c, tasks)
         if self.row_space.serves(weight):
             return self.row_space.factor(weight, diagonal, tasks)
         tol = self.tolerance if tol is None else max(tol, self.tolerance)

@@ -23,7 +23,7 @@ import numpy as np
 
 from foldwise.linalg import Bordered
 from foldwise.losses import Loss
-from foldwise.problems.base import Array
+from foldwise.problems.base import Array, TaskData
 from foldwise.problems.gram import ActiveSystem, DenseGram, Gram, PinnedSystem, System
 from foldwise.problems.kernel import Decisions, KernelLinearization, KernelProblem, KernelSolution
 from foldwise.problems.parameters import Canonical
@@ -146,8 +146,15 @@ class DualProblem(KernelProblem):
     form: ClassVar[str] = "box"
     gram: DenseGram
 
-    def __init__(self, *args: Any, original: Original | None = None, **options: Any) -> None:
-        super().__init__(*args, **options)
+    def __init__(
+        self,
+        data: TaskData,
+        gram: Any,
+        intercept: bool = True,
+        rows: Array | None = None,
+        original: Original | None = None,
+    ) -> None:
+        super().__init__(data, gram, intercept, rows)
         self.original = original
 
     def check_loss(self, loss: Loss) -> None:

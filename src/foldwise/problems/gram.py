@@ -7,9 +7,9 @@ the parameters of ``k``. Products then cost ``n r`` and systems ``n r^2``.
 
 from __future__ import annotations
 
-import copy
 from abc import ABC, abstractmethod
 from collections.abc import Callable
+from copy import copy
 from dataclasses import dataclass
 from functools import partial
 from typing import Any, ClassVar, Protocol, TypeAlias
@@ -17,6 +17,7 @@ from typing import Any, ClassVar, Protocol, TypeAlias
 import numpy as np
 from scipy.linalg import solve_triangular
 
+from foldwise.kernels import RowPairs
 from foldwise.linalg import Bordered, cholesky, cholesky_solve, pivoted_cholesky
 
 __all__ = ["ActiveSystem", "DenseGram", "Gram", "LandmarkGram", "System", "choose_landmarks", "submatrix"]
@@ -212,14 +213,6 @@ def _through(S: Array, factor: Array, rounds: int, s: Array) -> Array:
     return x
 
 
-def _twin(pairs: Any) -> Any:
-    """A copy of pairs that may be evaluated at other parameters."""
-    other = copy.copy(pairs)
-    if hasattr(other, "parts"):
-        other.parts = [_twin(part) for part in other.parts]
-    return other
-
-
 def _times(A: Array, K: Array, block: int = 512) -> Array:
     """``A K`` in double precision; a matrix in single precision is converted by blocks of rows."""
     if K.dtype == A.dtype:
@@ -235,31 +228,31 @@ def _times(A: Array, K: Array, block: int = 512) -> Array:
 class DenseGram(Gram):
     """The kernel matrix of all rows, kept in the precision of its distances.
 
-    Coefficients are sparse and systems live on a few rows, so where the kernel allows it (``pairs.rows``) only the
-    rows that are asked for are formed; the whole matrix is once they are more than ``FEW`` of all.
+    Coefficients are sparse and systems live on a few rows, so where the kernel allows it
+    (:class:`~foldwise.kernels.RowPairs`) only the rows that are asked for are formed; the whole matrix is once they are
+    more than ``FEW`` of all.
     """
 
     FEW = 0.5
 
     def __init__(self, pairs: Any) -> None:
         self.pairs = pairs
-        self.log_p: Array | None = None
-        self.n = 0
+        self.by_row: RowPairs | None = pairs if isinstance(pairs, RowPairs) else None
+        self.log_p: Array = np.zeros(0)
+        self.n = 0 if self.by_row is None else self.by_row.n_rows
         self._matrix: Array | None = None
         self._store: Array | None = None
-        self._slot = np.zeros(0, dtype=int)
+        self._slot = np.full(self.n, -1)
         self._count = 0
         self._applied: tuple[Array, Array] | None = None
 
     def twin(self) -> DenseGram:
-        return DenseGram(_twin(self.pairs))
+        return DenseGram(copy(self.pairs))
 
     def at(self, log_p: Array) -> DenseGram:
-        if self.log_p is None or not np.array_equal(log_p, self.log_p):
+        if not np.array_equal(log_p, self.log_p):
             self._matrix, self._count, self._applied = None, 0, None
-            if hasattr(self.pairs, "rows"):
-                self.n = len(self.pairs.D)
-                self._slot = np.full(self.n, -1)
+            self._slot = np.full(self.n, -1)
             self.log_p = np.array(log_p)
         return self
 
@@ -276,16 +269,17 @@ class DenseGram(Gram):
 
     def _holds(self, rows: Array) -> bool:
         """Form these rows, or say that the whole matrix is the better choice."""
-        if self._matrix is not None or not hasattr(self.pairs, "rows"):
+        if self._matrix is not None or self.by_row is None:
             return False
         new = rows[self._slot[rows] < 0]
         count = self._count + len(new)
         if count > self.FEW * self.n:
             return False
-        if self._store is None:
-            self._store = np.empty((int(self.FEW * self.n) + 1, self.n), dtype=self.pairs.D.dtype)
-        if len(new):
-            self._store[self._count : count] = self.pairs.rows(self.log_p, new)
+        if len(new) or self._store is None:
+            formed = self.by_row.rows(self.log_p, new)
+            if self._store is None:
+                self._store = np.empty((int(self.FEW * self.n) + 1, self.n), dtype=formed.dtype)
+            self._store[self._count : count] = formed
             self._slot[new] = np.arange(self._count, count)
             self._count = count
         return True
@@ -328,7 +322,7 @@ class DenseGram(Gram):
 
     def contract(self, a: Array, alpha: Array) -> Array:
         """``sum_m a_m' (dK / dlog p) alpha_m`` for every parameter."""
-        if hasattr(self.pairs, "rows"):
+        if self.by_row is not None:
             return np.einsum("pnm,mn->p", self.apply(alpha), a)
         return self.pairs.contract(a.T @ alpha)
 
@@ -342,8 +336,9 @@ class DenseGram(Gram):
         used = np.flatnonzero(alpha.any(axis=0))
         if self._holds(used):
             assert self._store is not None
+            assert self.by_row is not None
             own = self._store[self._slot[used]]
-            return self.pairs.apply_rows(self.log_p, used, own, np.ascontiguousarray(alpha[:, used].T))
+            return self.by_row.apply_rows(self.log_p, used, own, np.ascontiguousarray(alpha[:, used].T))
         if self._matrix is None:
             self.K  # noqa: B018  (forms the matrix, whose derivative follows)
         return self.pairs.apply(np.ascontiguousarray(alpha.T))
@@ -366,7 +361,7 @@ class LandmarkGram(Gram):
         self.log_p: Array | None = None
 
     def twin(self) -> LandmarkGram:
-        return LandmarkGram(_twin(self.across), _twin(self.among), self.diagonal)
+        return LandmarkGram(copy(self.across), copy(self.among), self.diagonal)
 
     def at(self, log_p: Array) -> LandmarkGram:
         """The factor ``B`` with ``K~ = B B'``; ``G`` has a ridge that is a share of its mean diagonal."""

@@ -23,10 +23,9 @@ from typing import Any, ClassVar
 import numpy as np
 
 from foldwise.losses import Loss
-from foldwise.problems.base import Array, Linearization, Problem, Slopes, Solution, State
-from foldwise.problems.folds import Folds
+from foldwise.problems.base import Array, Linearization, Problem, Slopes, Solution, State, TaskData
 from foldwise.problems.gram import DenseGram, Gram, PinnedSystem, System
-from foldwise.problems.parameters import Canonical, ParameterMap
+from foldwise.problems.parameters import Canonical
 from foldwise.problems.weights import Pins
 
 __all__ = ["Decisions", "KernelLinearization", "KernelProblem", "KernelSolution"]
@@ -60,13 +59,11 @@ class KernelProblem(Problem):
 
     Parameters
     ----------
-    gram : Gram, rows in the order of ``folds``
+    data : TaskData
+    gram : Gram, rows in the order of ``data.folds``
         Or what ``kernel.pairs(X)`` returns, for a dense one.
-    Y, folds, loss, parameters, weight, n_total, present : as in :class:`~foldwise.problems.base.Problem`
     intercept : bool
         A free intercept.
-    validation_weight : ndarray, shape (n,) or (splits, n), optional
-        What rows count in the criterion; ``weight`` by default.
     rows : ndarray of int, shape (n,), optional
         Numbers of the stored rows among all rows of a program, whose problems then start from each other's decisions.
     """
@@ -74,27 +71,13 @@ class KernelProblem(Problem):
     state_type: ClassVar[Any] = Decisions
     form: ClassVar[str] = "representer"
 
-    def __init__(
-        self,
-        gram: Any,
-        Y: Array,
-        folds: Folds,
-        loss: Loss,
-        parameters: ParameterMap,
-        intercept: bool,
-        weight: Array | None = None,
-        n_total: int | None = None,
-        present: Array | None = None,
-        validation_weight: Array | None = None,
-        rows: Array | None = None,
-    ) -> None:
-        counts = weight if validation_weight is None else validation_weight
-        super().__init__(Y, folds, loss, parameters, weight, counts, n_total, present)
+    def __init__(self, data: TaskData, gram: Any, intercept: bool = True, rows: Array | None = None) -> None:
+        super().__init__(data)
         self.gram: Gram = gram if isinstance(gram, Gram) else DenseGram(gram)
         self.intercept, self.rows = intercept, rows
-        self.times = folds.count[self.split]
-        if present is not None:
-            self.times = self.times * present[self.target]
+        self.times = self.folds.count[self.split]
+        if self.present is not None:
+            self.times = self.times * self.present[self.target]
 
     def check_loss(self, loss: Loss) -> None:
         if not loss.smooth:
@@ -181,14 +164,14 @@ class KernelLinearization(Linearization):
         """The factored system of every task at its solution."""
         problem, solution = self.problem, self.solution
         c = problem.strength(self.par)
-        bends = problem.loss_at(self.par).hess(solution.decisions, problem.targets()) * c
+        curvatures = problem.loss_at(self.par).hess(solution.decisions, problem.targets()) * c
         out: list[System] = []
         for m in range(problem.n_tasks):
             if m in solution.pins:
                 out.append(PinnedSystem.build(self.gram, problem.n_rows, *solution.pins[m]))
                 continue
-            rows = np.flatnonzero(bends[m] > 1e-14 * c[m].max())
-            out.append(self.gram.system(rows, bends[m][rows], problem.intercept))
+            rows = np.flatnonzero(curvatures[m] > 1e-14 * c[m].max())
+            out.append(self.gram.system(rows, curvatures[m][rows], problem.intercept))
         return out
 
     def effects(self) -> tuple[dict[str, Array], dict[str, Array]]:

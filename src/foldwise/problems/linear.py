@@ -7,7 +7,7 @@ Task ``m = (target k, split t)`` minimises over ``w``
 
 where ``q(j)`` is the cell of row ``j`` (its group of samples, its class), ``v`` are sample weights and ``s`` the
 penalty scales of :class:`foldwise.penalties.Quadratic`. Weights ``W`` have one row per task. The workspace is a
-:class:`~foldwise.problems.curvature.Curvature`.
+:class:`~foldwise.problems.curvature.LossCurvature`.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ import numpy as np
 
 from foldwise.losses import Loss
 from foldwise.problems.base import Array, Linearization, Slopes
-from foldwise.problems.curvature import Curvature, make_curvature, stores_grams
+from foldwise.problems.curvature import LossCurvature, make_curvature, stores_grams
 from foldwise.problems.flat import middle
 from foldwise.problems.parameters import Canonical
 from foldwise.problems.weights import NEGLIGIBLE, LinearSolution, Pins, WeightProblem, Weights
@@ -99,10 +99,10 @@ class LinearProblem(WeightProblem):
     def hess(self, W: Array, par: Canonical) -> Array:
         """``d2E_m/dw2``: shape (tasks, columns, columns)."""
         tasks = np.arange(self.n_tasks)
-        bends = self.loss_at(par).hess(self.design.decisions(W), self.targets())
-        bends = self.training(bends * self.by_row(par.c), tasks)
+        curvatures = self.loss_at(par).hess(self.design.decisions(W), self.targets())
+        curvatures = self.training(curvatures * self.by_row(par.c), tasks)
         diagonal = self.diagonal(par)
-        out = np.stack([self.design.gram(row) for row in bends])
+        out = np.stack([self.design.gram(row) for row in curvatures])
         for m in tasks.tolist():
             self.penalty.add_to(out[m], diagonal, m)
         return out
@@ -137,7 +137,7 @@ class LinearProblem(WeightProblem):
             out[i] = left / (size[i] + NEGLIGIBLE * np.abs(here) @ self._lengths)
         return out
 
-    def linearize(self, solution: LinearSolution, workspace: Curvature) -> SmoothLinearization:
+    def linearize(self, solution: LinearSolution, workspace: LossCurvature) -> SmoothLinearization:
         return SmoothLinearization(self, solution, workspace)
 
     # Intercepts that are not unique.
@@ -183,7 +183,11 @@ class SmoothLinearization(Linearization):
     """Newton's system at weights: ``u = -H^-1 dF/dw`` and ``J = -H^-1 d2E/dw dtheta``."""
 
     def __init__(
-        self, problem: LinearProblem, solution: LinearSolution, workspace: Curvature, factored: bool = True
+        self,
+        problem: LinearProblem,
+        solution: LinearSolution,
+        workspace: LossCurvature,
+        factored: bool = True,
     ) -> None:
         self.problem, self.solution, self.par = problem, solution, solution.par
         par, W, Z, tasks = solution.par, solution.W, solution.decisions, np.arange(problem.n_tasks)

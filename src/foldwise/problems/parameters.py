@@ -36,7 +36,8 @@ class Binding:
     "box_lower" (bounds of a weight, on both sides or on one), "log_near" (the pull to reference weights) or "reference"
     (these weights). ``index[i, j]`` is the entry of the parameter that task ``i`` uses for cell ``j`` (for penalties,
     bounds and references: target ``i`` for feature ``j``; for "log_kernel": ``i = 0`` and ``j`` is the kernel's
-    parameter), or -1 where it does not act. ``sign`` is -1 for a parameter that divides (ridge's alpha).
+    parameter), or -1 where it does not act. ``sign`` is -1 for a parameter that divides (ridge's alpha). One kind more
+    is "l1_ratio", the share of the L1 norm in the penalty of a feature.
     """
 
     kind: str
@@ -54,17 +55,18 @@ class Canonical:
         penalties, bounds and references, one user for the kernel.
     c, lam, near : ndarray
         Exponentials of the kinds that are logarithms.
-    bend : ndarray, shape (p,)
+    scale_curvature : ndarray, shape (p,)
         ``theta'' / theta'`` of the change of scale: what it adds to a Hessian is this times the gradient.
     """
 
     def __init__(
-        self, values: Mapping[str, Array], slopes: Mapping[str, Array], bend: Array, size: int
+        self, values: Mapping[str, Array], slopes: Mapping[str, Array], scale_curvature: Array, size: int
     ) -> None:
-        self.values, self._slopes, self.bend, self.size = values, slopes, bend, size
+        self.values, self._slopes, self.scale_curvature, self.size = values, slopes, scale_curvature, size
         self.c, self.lam = np.exp(values["log_c"]), np.exp(values["log_lam"])
         self.near = np.exp(values["log_near"])
         self.epsilon, self.log_kernel = values["epsilon"], values["log_kernel"]
+        self.l1_ratio = values["l1_ratio"]
         self.upper, self.lower, self.reference = values["upper"], values["lower"], values["reference"]
 
     def tunes(self, kind: str) -> bool:
@@ -113,6 +115,8 @@ class ParameterMap:
         Fixed part of the pull to reference weights; none by default.
     loss : mapping from name to ndarray, shape (tasks, cells), optional
         Fixed parts of further parameters of the loss, those of ``loss.tunable`` beside the tube.
+    l1_ratio : ndarray, shape (targets, features), optional
+        Fixed part of the share of the L1 norm in the penalty; zero where it is tuned, and by default.
 
     Attributes
     ----------
@@ -134,6 +138,7 @@ class ParameterMap:
         bounds: tuple[Array, Array] | None = None,
         log_near: Array | None = None,
         loss: Mapping[str, Array] | None = None,
+        l1_ratio: Array | None = None,
     ) -> None:
         self.space = space
         self.kinds = {name: bindings[name].kind for name in space.slices}
@@ -141,6 +146,7 @@ class ParameterMap:
         low, high = bounds or (np.full(log_lam.shape, -np.inf), np.full(log_lam.shape, np.inf))
         self._base = {"log_c": log_c, "epsilon": epsilon, "log_lam": log_lam, "log_kernel": kernel}
         self._base |= {"lower": low, "upper": high, "reference": np.zeros(log_lam.shape), **(loss or {})}
+        self._base["l1_ratio"] = np.zeros(log_lam.shape) if l1_ratio is None else l1_ratio
         self._base["log_near"] = np.full(log_lam.shape, -np.inf) if log_near is None else log_near
         self._incidence: dict[str, Array] = {}
         self._mixed = np.zeros(space.size, dtype=bool)
@@ -166,20 +172,20 @@ class ParameterMap:
     def __call__(self, theta: Array) -> Canonical:
         """The canonical values at ``theta``."""
         theta = np.asarray(theta, float)
-        values, slope, bend = theta, np.ones(len(theta)), np.zeros(len(theta))
+        values, slope, curvature = theta, np.ones(len(theta)), np.zeros(len(theta))
         if not self._constant:
             values = theta.copy()
             to_exp, to_log = self._mixed & self._is_log, self._mixed & ~self._is_log
             values[to_exp] = np.exp(theta[to_exp])
             slope[to_exp] = values[to_exp]
-            bend[to_exp] = 1.0
+            curvature[to_exp] = 1.0
             positive = np.maximum(theta[to_log], np.finfo(float).tiny)
             values[to_log] = np.log(positive)
             slope[to_log] = 1.0 / positive
-            bend[to_log] = -1.0 / positive
+            curvature[to_log] = -1.0 / positive
         by_kind = dict(self._base)
         slopes = {}
         for kind, matrix in self._incidence.items():
             by_kind[kind] = self._base[kind] + matrix @ values
             slopes[kind] = matrix if self._constant else matrix * slope
-        return Canonical(by_kind, slopes, bend, self.space.size)
+        return Canonical(by_kind, slopes, curvature, self.space.size)

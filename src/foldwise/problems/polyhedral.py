@@ -24,8 +24,10 @@ from typing import Any, ClassVar, Protocol
 
 import numpy as np
 
+from foldwise.design import Design
 from foldwise.losses import Loss
-from foldwise.problems.base import Array, Linearization, Slopes, Solution, State
+from foldwise.penalties import Quadratic
+from foldwise.problems.base import Array, Linearization, Slopes, Solution, State, TaskData
 from foldwise.problems.parameters import Canonical
 from foldwise.problems.pieces import AT_LOWER, AT_UPPER, ActiveSet, KinkSystem, Pieces, box_unit
 from foldwise.problems.weights import WeightProblem
@@ -145,8 +147,7 @@ class PolyhedralProblem(WeightProblem):
 
     Parameters
     ----------
-    design, Y, folds, loss, parameters, penalty, weight, validation_weight, n_total
-        As in :class:`foldwise.problems.weights.WeightProblem`; the loss is polyhedral.
+    data, design, penalty : as in :class:`foldwise.problems.weights.WeightProblem`; the loss is polyhedral.
     l1_ratio : float
         Share of the L1 norm in the penalty: 0 quadratic, 1 L1, between them the elastic net.
     reference : ndarray, shape (features,), optional
@@ -157,23 +158,20 @@ class PolyhedralProblem(WeightProblem):
     form: ClassVar[str] = "pieces"
 
     def __init__(
-        self, *args: Any, l1_ratio: float = 0.0, reference: Array | None = None, **options: Any
+        self,
+        data: TaskData,
+        design: Design,
+        penalty: Quadratic,
+        l1_ratio: float = 0.0,
+        reference: Array | None = None,
     ) -> None:
-        super().__init__(*args, **options)
+        super().__init__(data, design, penalty)
         if self.penalty.form is not None:
             raise ValueError(
                 "a polyhedral loss needs a free intercept or none; a penalised one is not supported"
             )
         self.l1_ratio = float(l1_ratio)
-        self.root = np.sqrt(self.penalty.scale)
-        """Stored weights times ``root`` are the user's: shape (tasks, features)."""
-        d = self.design.n_features
-        w0 = np.zeros(d) if reference is None else np.asarray(reference, float)
-        if w0.shape != (d,) or not np.all(np.isfinite(w0)):
-            raise ValueError(
-                f"reference has shape {w0.shape}; it needs one finite number for each of {d} features"
-            )
-        self.reference = w0 / self.root
+        self.reference = self.stored(reference)
 
     def check_loss(self, loss: Loss) -> None:
         if not loss.polyhedral:

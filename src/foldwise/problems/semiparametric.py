@@ -21,15 +21,14 @@ from scipy.linalg import block_diag
 
 from foldwise.linalg import Bordered, null_space
 from foldwise.losses import Loss
-from foldwise.problems.base import Array, State
+from foldwise.problems.base import Array, State, TaskData
 from foldwise.problems.dual import DualLinearization, DualProblem
-from foldwise.problems.folds import Folds
 from foldwise.problems.gram import Gram, System, submatrix
 from foldwise.problems.kernel import KernelLinearization, KernelSolution
-from foldwise.problems.parameters import Canonical, ParameterMap
+from foldwise.problems.parameters import Canonical
 from foldwise.problems.written import Written
 
-__all__ = ["BorderedSystem", "Centre", "SemiparametricProblem", "Shares", "centre", "spans"]
+__all__ = ["BorderedSystem", "MiddleIntercepts", "SemiparametricProblem", "Shares", "centre", "spans"]
 
 
 @dataclass(eq=False)
@@ -45,7 +44,7 @@ class BorderedSystem:
     slope: Array | None = None
 
     @classmethod
-    def build(cls, K: Array, free: Array, Q: Array, pins: Centre | None = None) -> BorderedSystem:
+    def build(cls, K: Array, free: Array, Q: Array, pins: MiddleIntercepts | None = None) -> BorderedSystem:
         """Factor the system of these rows; dependent ones get a vanishing ridge."""
         if pins is None:
             return cls(free, None, Bordered.of(submatrix(K, free), Q[free]))
@@ -66,7 +65,7 @@ def spans(Q: Array) -> bool:
 
 
 @dataclass(frozen=True, eq=False)
-class Centre:
+class MiddleIntercepts:
     """Coefficients ``q`` in the middle of where they may be, and the rows that put them there.
 
     ``reach`` is the distance of the nearest kinks; below 0, the largest violation. ``null`` (pinned rows, directions)
@@ -82,7 +81,7 @@ class Centre:
     slope: Array
 
 
-def centre(Q: Array, f: Array, low: Array, up: Array, free: Array, at_bound: Array) -> Centre:
+def centre(Q: Array, f: Array, low: Array, up: Array, free: Array, at_bound: Array) -> MiddleIntercepts:
     """``max t`` such that ``low + t <= f + Q q <= up - t`` off the free rows, on which ``f + Q q = low`` is kept.
 
     Where that leaves a choice, the rows that limit ``t`` keep their decisions and the same is asked of the others, and
@@ -125,7 +124,7 @@ def centre(Q: Array, f: Array, low: Array, up: Array, free: Array, at_bound: Arr
         slopes.append(slope)
         nulls.append(null)
         N = N @ null_space(A[held])
-    return Centre(
+    return MiddleIntercepts(
         q,
         reach,
         limits,
@@ -177,7 +176,7 @@ class SemiparametricProblem(DualProblem):
 
     Parameters
     ----------
-    gram, Y, folds, loss, parameters, weight, n_total : as in :class:`~foldwise.problems.kernel.KernelProblem`
+    data, gram : as in :class:`~foldwise.problems.kernel.KernelProblem`
     columns : list of ndarray, shape (n, r_t)
         Independent columns of every split, on all rows.
     """
@@ -185,18 +184,8 @@ class SemiparametricProblem(DualProblem):
     state_type: ClassVar[Any] = Shares
     form: ClassVar[str] = "columns"
 
-    def __init__(
-        self,
-        gram: Any,
-        Y: Array,
-        folds: Folds,
-        loss: Loss,
-        parameters: ParameterMap,
-        columns: list[Array],
-        weight: Array | None = None,
-        n_total: int | None = None,
-    ) -> None:
-        super().__init__(gram, Y, folds, loss, parameters, True, weight, n_total)
+    def __init__(self, data: TaskData, gram: Any, columns: list[Array]) -> None:
+        super().__init__(data, gram)
         self.columns = columns
         self.n_free = max((Q.shape[1] for Q in columns), default=0)
 
@@ -289,6 +278,6 @@ class ColumnLinearization(DualLinearization):
         return np.vstack([Z, share])
 
 
-def _numbered(found: Centre, rows: Array) -> Centre:
+def _numbered(found: MiddleIntercepts, rows: Array) -> MiddleIntercepts:
     """The same with rows counted among all."""
     return replace(found, limits=rows[found.limits], rows=rows[found.rows])

@@ -9,11 +9,9 @@ from typing import Any, ClassVar
 import numpy as np
 
 from foldwise.design import Design
-from foldwise.losses import Loss
 from foldwise.penalties import Quadratic
-from foldwise.problems.base import Array, Problem, Solution, State
-from foldwise.problems.folds import Folds
-from foldwise.problems.parameters import Canonical, ParameterMap
+from foldwise.problems.base import Array, Problem, Solution, State, TaskData
+from foldwise.problems.parameters import Canonical
 from foldwise.problems.ridge import balance, scout
 
 __all__ = ["LinearSolution", "Pins", "WeightProblem", "Weights"]
@@ -53,29 +51,18 @@ class WeightProblem(Problem):
 
     Parameters
     ----------
+    data : TaskData
     design : Design
-        Rows in the order of ``folds``.
-    Y, folds, loss, parameters, weight, validation_weight, n_total
-        As in :class:`~foldwise.problems.base.Problem`.
+        Rows in the order of ``data.folds``.
     penalty : Quadratic
         One row per task.
     """
 
     state_type: ClassVar[Any] = Weights
 
-    def __init__(
-        self,
-        design: Design,
-        Y: Array,
-        folds: Folds,
-        loss: Loss,
-        parameters: ParameterMap,
-        penalty: Quadratic,
-        weight: Array | None = None,
-        validation_weight: Array | None = None,
-        n_total: int | None = None,
-    ) -> None:
-        super().__init__(Y, folds, loss, parameters, weight, validation_weight, n_total)
+    def __init__(self, data: TaskData, design: Design, penalty: Quadratic) -> None:
+        super().__init__(data)
+        folds, Y = data.folds, data.Y
         self.design, self.penalty, self.n_columns = design, penalty, design.n_columns
         mass = [np.bincount(folds.cell, self.weight * times, folds.n_cells) for times in folds.count]
         self.training_mass = np.tile(np.stack(mass), (self.n_targets, 1))
@@ -89,6 +76,21 @@ class WeightProblem(Problem):
 
     def flat_intercepts(self, solution: Any) -> int:
         return len(solution.pins)
+
+    @cached_property
+    def root(self) -> Array:
+        """Stored weights times ``root`` are the user's: shape (tasks, features)."""
+        return np.sqrt(self.penalty.scale)
+
+    def stored(self, reference: Array | None) -> Array:
+        """Weights of the user's columns, zero if None, as stored weights of every task: (tasks, features)."""
+        d = self.design.n_features
+        w0 = np.zeros(d) if reference is None else np.asarray(reference, float)
+        if w0.shape != (d,) or not np.all(np.isfinite(w0)):
+            raise ValueError(
+                f"reference has shape {w0.shape}; it needs one finite number for each of {d} features"
+            )
+        return w0 / self.root
 
     @cached_property
     def block_grams(self) -> Array:

@@ -86,12 +86,12 @@ def _series(one: Series, px: np.ndarray, py: np.ndarray, colour: str) -> list[st
 
 
 def bar_chart(chart: Bars) -> str:
-    """Horizontal bars, in the order given, with marks beside them."""
+    """Horizontal bars, in the order given, with markers beside them."""
     if not len(chart.names):
         return ""
     left = 20 + LETTER * max(len(name) for name in chart.names)
     height = TOP + ROW * len(chart.names) + BOTTOM
-    shown = np.append(np.asarray(chart.values, float), [] if chart.marks is None else chart.marks[1])
+    shown = np.append(np.asarray(chart.values, float), [] if chart.markers is None else chart.markers[1])
     top = float(np.max(shown[np.isfinite(shown)], initial=0.0))
     x = _Scale(chart.x, min(0.0, float(np.nanmin(chart.values))), top or 1.0, left, WIDTH - RIGHT)
     body = _ticks_x(x, TOP, height - BOTTOM)
@@ -106,12 +106,14 @@ def bar_chart(chart: Bars) -> str:
             f'height="{ROW - 6}" data-tip="{tip}"/>'
             f'<text class="name" x="{left - 6:.0f}" y="{y + 14}">{escape(name)}</text>'
         )
-        if chart.marks is not None and np.isfinite(mark := float(chart.marks[1][k])):
-            tip = escape(f"{name}: {chart.marks[0]} {number(mark)}")
+        if chart.markers is not None and np.isfinite(mark := float(chart.markers[1][k])):
+            tip = escape(f"{name}: {chart.markers[0]} {number(mark)}")
             body.append(
                 f'<circle class="dot s1" cx="{x(mark):.1f}" cy="{y + ROW / 2}" r="4" data-tip="{tip}"/>'
             )
-    below = "" if chart.marks is None else f'<li><span class="key s1"></span>{escape(chart.marks[0])}</li>'
+    below = (
+        "" if chart.markers is None else f'<li><span class="key s1"></span>{escape(chart.markers[0])}</li>'
+    )
     return _figure(chart.title, body, f'<ul class="legend">{below}</ul>' if below else "", height)
 
 

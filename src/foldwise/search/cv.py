@@ -533,10 +533,15 @@ class BilevelSearchCV(CallbackSupportMixin, BestEstimatorMixin):
     def _scoring(self, tunable: Tunable, classes: Array | None) -> Scoring | None:
         """The metrics of this search; there is one threshold where there are two classes."""
         scoring = read_scoring(self, tunable)
-        if scoring is None or classes is None or len(classes) == 2:
+        if scoring is None or classes is None:
+            return scoring
+        if len(classes) == 2 and hasattr(self.estimator, "decision_function"):
             return scoring
         if self.threshold is True:
-            raise ValueError(f"threshold=True needs two classes; y has {len(classes)}. Leave it at 'auto'")
+            raise ValueError(
+                f"threshold=True needs two classes and decisions; y has {len(classes)} classes, and "
+                f"{type(self.estimator).__name__} must have decision_function. Leave it at 'auto'"
+            )
         return replace(scoring, threshold=False)
 
     def _judge(self, program: Program, X: Any, y: Any, given: Mapping[str, Any]) -> Judge | None:
@@ -546,7 +551,7 @@ class BilevelSearchCV(CallbackSupportMixin, BestEstimatorMixin):
         points = [program.bilevel.space.theta(point) for point in bare]
         if scoring is None:
             return Judge(None, points) if points else None
-        prefix = program.tunable.prefix
+        prefix = program.tunable.fit_prefix or ""
         own = {prefix + name: np.asarray(value) for name, value in given.items() if value is not None}
         return Judge(Measure(program, scoring, self.estimator, X, y, own), points, self.max_iter)
 

@@ -10,6 +10,7 @@ from sklearn.model_selection import StratifiedKFold, check_cv
 from sklearn.utils import indexable
 from sklearn.utils.validation import check_array, validate_data
 
+from foldwise.arguments import is_splitter
 from foldwise.estimators.encoding import check_target, check_weight, encode_classes, encode_groups
 from foldwise.estimators.tunable import Tunable
 from foldwise.models.base import Array, Rows
@@ -23,7 +24,7 @@ def read_data(
     search: Any, tunable: Tunable, X: Any, y: Any, sample_weight: Any, sample_groups: Any, groups: Any
 ) -> Data:
     """The data of a search, which is told their names and number of columns, and their classes."""
-    y = check_target(y, tunable.task)
+    y = _target(y, tunable)
     if X is None:
         raise ValueError("X is None; give the features: an array, a data frame or a sparse matrix")
     X, y = _features(search, tunable, X, y)
@@ -40,12 +41,29 @@ def read_data(
             )
         search.classes_ = classes
         rows = Rows(Y, weight, group, group_labels, codes, classes.tolist())
-    elif n > 1 and np.ptp(y) == 0:
-        raise ValueError(f"the target is constant ({y[0]:g}); there is nothing to select. Check the column")
+    elif n > 1 and np.any(np.ptp(y, axis=0) == 0):
+        column = int(np.argmin(np.ptp(y.reshape(n, -1), axis=0)))
+        which = f"column {column} of the target" if y.ndim > 1 else "the target"
+        level = y.reshape(n, -1)[0, column]
+        raise ValueError(f"{which} is constant ({level:g}); there is nothing to select. Check the column")
     else:
-        rows = Rows(y[None], weight, group, group_labels)
+        rows = Rows(np.array(y[None] if y.ndim == 1 else y.T), weight, group, group_labels)
     splits = _folds(search.cv, tunable, X, y, groups, rows)
     return Data(X, rows, classes, splits, getattr(search, "feature_names_in_", None))
+
+
+def _target(y: Any, tunable: Tunable) -> Array:
+    """The target: flat, or a table (n, targets) for estimators that take one."""
+    shape: tuple[int, ...] = np.shape(y) if tunable.outputs != "one" else ()
+    if tunable.outputs == "table" and len(shape) != 2:
+        raise ValueError(
+            f"MultiOutputRegressor needs a target of shape (n, targets); got shape {shape}. Leave the wrapper out, or "
+            "give y[:, None]"
+        )
+    if len(shape) != 2 or (shape[-1] == 1 and tunable.outputs == "several"):
+        return check_target(y, tunable.task)
+    table = y.to_numpy() if hasattr(y, "to_numpy") else np.asarray(y)
+    return np.column_stack([check_target(column, tunable.task) for column in table.T])
 
 
 def _features(search: Any, tunable: Tunable, X: Any, y: Array) -> tuple[Any, Array]:
@@ -83,7 +101,7 @@ def _fewer(most: int) -> str:
 
 def _folds(cv: Any, tunable: Tunable, X: Any, y: Array, groups: Any, rows: Rows) -> Splits:
     """The folds, every one of which trains on rows of every class and group of samples."""
-    if isinstance(cv, str) or hasattr(cv, "split") or not isinstance(cv, Iterable):
+    if is_splitter(cv) or not isinstance(cv, Iterable):
         cv = check_cv(cv, y, classifier=tunable.task == "classification")
         _check_number(cv, rows)
         cv = cv.split(X, y, groups)

@@ -24,7 +24,7 @@ from joblib import effective_n_jobs
 from sklearn.base import clone
 from sklearn.utils import _safe_indexing, get_tags
 
-from foldwise.arguments import FLAG, FOLDS, NONE, Rule, check_arguments, check_value, integer
+from foldwise.arguments import FLAG, FOLDS, NONE, Rule, check_arguments, check_value, integer, is_splitter
 from foldwise.callbacks import ProgressBar
 from foldwise.criteria import Criterion, OutOfFold, Part, as_criterion, criterion_name
 from foldwise.estimators.adapters import describe
@@ -78,7 +78,7 @@ def run_nested(
 
 
 @dataclass(frozen=True, eq=False)
-class Answer:
+class FoldAnswer:
     """What a search that has ended says of an outer fold: predictions and decisions, before they are valued."""
 
     fold: OuterFold
@@ -111,7 +111,7 @@ class Outer:
         """Read the data and refuse what some search would stumble over."""
         probe = clone(search)
         check_arguments(probe)
-        if isinstance(search.cv, Iterable) and not hasattr(search.cv, "split"):
+        if isinstance(search.cv, Iterable) and not is_splitter(search.cv):
             raise ValueError(
                 "cv of the search is a list of rows, which are other rows in every outer fold; give the search a "
                 "number of folds or a splitter"
@@ -160,7 +160,7 @@ class Outer:
         part = _safe_indexing(self.X, rows)
         return _safe_indexing(part, train, axis=1) if get_tags(self.search).input_tags.pairwise else part
 
-    def fit(self, t: int, callbacks: Sequence[Callable[[Record], Any]], n_jobs: Any) -> Answer | None:
+    def fit(self, t: int, callbacks: Sequence[Callable[[Record], Any]], n_jobs: Any) -> FoldAnswer | None:
         """The search of one outer fold; None where Ctrl-C cut it short."""
         train, test = self.data.splits[t]
         X, y, own = self.training(train)
@@ -176,7 +176,7 @@ class Outer:
             seconds = time.perf_counter() - began
             return self._answer(t, search, self._features(test, train), seconds)
 
-    def _answer(self, t: int, search: Any, X: Any, seconds: float) -> Answer:
+    def _answer(self, t: int, search: Any, X: Any, seconds: float) -> FoldAnswer:
         train, test = self.data.splits[t]
         result, predictions = search.result_, np.asarray(search.predict(X))
         decisions = predictions if self.data.classes is None else search._decisions(X, self._by_pairs)
@@ -195,7 +195,7 @@ class Outer:
             status=result.status.value,
             seconds=seconds,
         )
-        return Answer(fold, np.asarray(decisions, float).reshape(len(test), -1), search.criterion_)
+        return FoldAnswer(fold, np.asarray(decisions, float).reshape(len(test), -1), search.criterion_)
 
     # What the decisions are worth.
 
@@ -204,7 +204,7 @@ class Outer:
         """The machine as a model, which knows what rows count."""
         classes = self.data.classes
         shape: tuple[int, ...] = getattr(self.data.X, "shape", ())
-        model = self.tunable.build(classes, shape[1] if len(shape) == 2 else 1)
+        model = self.tunable.model(classes, shape[1] if len(shape) == 2 else 1)
         scoring = self.search._scoring(self.tunable, classes)
         return model.with_criterion_weight(self.search._criterion_weight(classes, scoring))
 
@@ -213,7 +213,7 @@ class Outer:
         classes = self.data.classes
         return classes is not None and len(classes) > 2 and bool(self._model.pairs_of_classes)
 
-    def result(self, found: Sequence[Answer], seconds: float) -> Nested:
+    def result(self, found: Sequence[FoldAnswer], seconds: float) -> Nested:
         """The answers, valued by the criterion of all of them together."""
         found = sorted(found, key=lambda one: one.fold.number)
         counts = self._counts([*found[0].fold.params])
@@ -260,7 +260,7 @@ class Outer:
         counts = criterion_weights(self._model, self.data.rows, folds, names)
         return np.broadcast_to(np.ones(n) if counts is None else counts, (len(self.data.splits), n))
 
-    def _targets(self, one: Answer, counts: Array) -> Iterator[tuple[Array, Array, Array]]:
+    def _targets(self, one: FoldAnswer, counts: Array) -> Iterator[tuple[Array, Array, Array]]:
         """Decisions, targets and weights of every machine that an outer fold's model is made of."""
         test, Z = one.fold.rows, one.decisions
         v = counts[test]
@@ -292,9 +292,9 @@ class _OneByOne:
     outer: Outer
     verbose: int
 
-    def run(self) -> list[Answer]:
+    def run(self) -> list[FoldAnswer]:
         """The answers of the folds before Ctrl-C."""
-        found: list[Answer] = []
+        found: list[FoldAnswer] = []
         count = len(self.outer.data.splits)
         for t in range(count):
             try:
@@ -307,7 +307,7 @@ class _OneByOne:
             _announce(answer, count, self.verbose)
         return found
 
-    def _one(self, t: int, count: int) -> Answer | None:
+    def _one(self, t: int, count: int) -> FoldAnswer | None:
         callbacks, jobs = self.outer.search.callbacks, self.outer.search.n_jobs
         if not self.verbose:
             return self.outer.fit(t, callbacks, jobs)
@@ -323,14 +323,14 @@ class _Threads:
     verbose: int
     jobs: int
 
-    def run(self) -> list[Answer]:
+    def run(self) -> list[FoldAnswer]:
         """The answers of the folds that were finished before Ctrl-C."""
         self.stop, self.lock = threading.Event(), threading.Lock()
         count = len(self.outer.data.splits)
-        found: list[Answer] = []
+        found: list[FoldAnswer] = []
         # Searches change the filters of warnings for a moment, which threads have in common.
         with warnings.catch_warnings(), ThreadPoolExecutor(self.jobs) as pool:
-            tasks: list[Future[Answer | None]] = [pool.submit(self._one, t) for t in range(count)]
+            tasks: list[Future[FoldAnswer | None]] = [pool.submit(self._one, t) for t in range(count)]
             try:
                 for task in as_completed(tasks):
                     answer = task.result()
@@ -350,7 +350,7 @@ class _Threads:
         self.stop.set()
         pool.shutdown(cancel_futures=True)
 
-    def _one(self, t: int) -> Answer | None:
+    def _one(self, t: int) -> FoldAnswer | None:
         answer = self.outer.fit(t, (self._watch,), None)
         cut = answer is not None and answer.fold.status in {status.value for status in CUT_SHORT}
         return None if cut and self.stop.is_set() else answer
@@ -372,7 +372,7 @@ def _named(t: int, count: int) -> Iterator[None]:
         raise
 
 
-def _announce(answer: Answer, count: int, verbose: int) -> None:
+def _announce(answer: FoldAnswer, count: int, verbose: int) -> None:
     """A line about a fold that is finished."""
     if not verbose:
         return

@@ -118,7 +118,7 @@ def _on_all_rows(program: Program, stage: SearchStage) -> PlannedStage:
             stage.model,
             stage.dimensions,
             landmarks=program.landmarks if stage.landmarks else None,
-            like=program.bilevel.problems[: len(recipe.sheets)],
+            relatives=program.bilevel.problems[: len(recipe.sheets)],
             tol=stage.inner_tol,
         )
 

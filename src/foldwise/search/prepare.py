@@ -14,10 +14,13 @@ from sklearn.utils.validation import check_array
 
 from foldwise.bilevel import Bilevel
 from foldwise.bounds import check_size, check_varies, data_facts, dimensions_of, read_space
-from foldwise.criteria import Criterion
+from foldwise.criteria import Criterion, ValueAlone, as_criterion
+from foldwise.estimators.retarget import Retarget
 from foldwise.estimators.tunable import Tunable
+from foldwise.frames import column_names
 from foldwise.losses import Loss
-from foldwise.models.base import Array, DataFacts, Model, Rows, Sheet, make_space
+from foldwise.models.base import Array, Assembly, DataFacts, Model, Rows, Sheet, make_space
+from foldwise.search.retargeted import Retargeted
 from foldwise.space import Dimension
 from foldwise.splits import Splits
 
@@ -73,6 +76,7 @@ class Recipe:
     n_rows : number of the user's rows
     shrinkage : strength of the penalty on the spread of per-feature widths, None for the usual one
     tol : accuracy of the training problems
+    refitted : why folds are refitted and nothing is differentiated; "" where it is
     """
 
     criterion: Loss | Criterion
@@ -81,6 +85,7 @@ class Recipe:
     n_rows: int
     shrinkage: float | None
     tol: float
+    refitted: str = ""
 
     def bilevel(
         self,
@@ -88,10 +93,10 @@ class Recipe:
         dimensions: Mapping[str, Dimension],
         *,
         landmarks: Sequence[Array] | None = None,
-        like: Sequence[Any] | None = None,
+        relatives: Sequence[Any] | None = None,
         tol: float | None = None,
     ) -> Bilevel:
-        """The program of a model; ``landmarks`` and ``like`` as in :meth:`foldwise.models.base.Model.problems`."""
+        """The program of a model; ``landmarks`` and ``relatives`` as in :class:`foldwise.models.base.Assembly`."""
         d = len(self.names)
         entries = {
             name: self.names if size == d else range(size)
@@ -99,10 +104,20 @@ class Recipe:
             if size > 1
         }
         space = make_space(dimensions, self.sheets[0].rows, self.names, entries)
-        problems = model.problems(self.sheets, space, dimensions, landmarks, like)
+        problems = model.problems(Assembly(self.sheets, space, dimensions, landmarks, relatives))
         prior = model.prior(space, self.n_rows, self.shrinkage)
         solver = model.solver(problems[0], self.tol if tol is None else tol)
-        return Bilevel(problems, self.criterion, space, solver, prior)
+        return Bilevel(problems, self._criterion(problems), space, solver, prior)
+
+    def _criterion(self, problems: Sequence[Any]) -> Loss | Criterion:
+        """The criterion of these problems' decisions, in units of the user's target."""
+        targets = [
+            replace(sheet.target, y=sheet.target.y[problem.folds.order])
+            for sheet, problem in zip(self.sheets, problems, strict=True)
+            if sheet.target is not None
+        ]
+        criterion = Retargeted(as_criterion(self.criterion), targets) if targets else self.criterion
+        return ValueAlone(as_criterion(criterion), self.refitted) if self.refitted else criterion
 
 
 @dataclass(frozen=True, eq=False)
@@ -175,7 +190,7 @@ def prepare(
     tunable = tunable.named(data.names)
 
     def build(d: int) -> Model:
-        return tunable.build(data.classes, d).with_criterion_weight(criterion_weight)
+        return tunable.model(data.classes, d).with_criterion_weight(criterion_weight)
 
     # 1. What can be refused before any work: names, and settings of scikit-learn's machines.
     wanted = read_space(tunable, space)
@@ -195,12 +210,16 @@ def prepare(
     d = X.shape[1]
     model = (build(d) if d != width else model).named(cut.frame_names)
     # 3. What is tuned, and between which bounds.
-    facts = data_facts(model, cut.sheets, data.rows, data.splits)
+    rows = data.rows
+    if tunable.retarget is not None:
+        rows = replace(rows, Y=tunable.retarget.of(rows.Y[0])[0][None])
+    facts = data_facts(model, cut.sheets, rows, data.splits)
     dimensions = dimensions_of(model, facts, wanted)
     # 4. The program itself.
     names = cut.names if cut.names is not None and len(cut.names) == d else [f"x{i}" for i in range(d)]
     sheets = separated(model, dimensions, cut.sheets)
     recipe = Recipe(criterion, sheets, names, facts.n_rows, shrinkage, min(INNER_TOL, _own_tol(tunable)))
+    recipe = replace(recipe, refitted=tunable.refitted)
     landmarks = model.landmarks(sheets, low_rank)
     return Program(
         recipe.bilevel(model, dimensions, landmarks=landmarks),
@@ -212,7 +231,7 @@ def prepare(
         facts,
         landmarks,
         model.starting_values(dimensions, facts),
-        model.notes(facts),
+        [*model.notes(facts), *tunable.notes, *([tunable.refitted] if tunable.refitted else [])],
     )
 
 
@@ -246,10 +265,26 @@ def cut_sheets(tunable: Tunable, model: Model, data: Data) -> CutSheets:
     if isinstance(scaling, tuple) and not model.scales_inside(scaling, data.X):
         scaling = "general"
     if scaling == "general":
-        return _transformed(tunable, model, data)
-    flags = scaling if isinstance(scaling, tuple) else None
-    sheet = Sheet(model.features(data.X), data.rows, data.splits, data.index, flags)
-    return CutSheets([sheet], data.names, data.names)
+        cut = _transformed(tunable, model, data)
+    else:
+        flags = scaling if isinstance(scaling, tuple) else None
+        sheet = Sheet(model.features(data.X), data.rows, data.splits, data.index, flags)
+        cut = CutSheets([sheet], data.names, data.names)
+    if tunable.retarget is None:
+        return cut
+    return replace(cut, sheets=_retargeted(tunable.retarget, cut.sheets))
+
+
+def _retargeted(retarget: Retarget, sheets: list[Sheet]) -> list[Sheet]:
+    """The same with transformed targets; one for every fold where training rows say how."""
+    out = []
+    for sheet in sheets:
+        y = sheet.rows.Y[0]
+        for splits in [[split] for split in sheet.splits] if retarget.fitted_by_fold else [sheet.splits]:
+            train = splits[0][0] if retarget.fitted_by_fold else slice(None)
+            seen, target = retarget.of(y, train)
+            out.append(replace(sheet, splits=splits, rows=replace(sheet.rows, Y=seen[None]), target=target))
+    return out
 
 
 def separated(model: Model, dimensions: Mapping[str, Dimension], sheets: list[Sheet]) -> list[Sheet]:
@@ -263,6 +298,8 @@ def _transformed(tunable: Tunable, model: Model, data: Data) -> CutSheets:
     """The earlier steps fitted on each split's training rows and applied to all its rows."""
     rows, X = data.rows, model.with_names(data.X, data.names)
     y = rows.Y[0] if rows.label is None else np.asarray(rows.class_labels)[rows.label]
+    if rows.label is None and len(rows.Y) > 1:
+        y = rows.Y.T
     sheets = []
     for train, validation in data.splits:
         steps: Any = clone(tunable.steps)
@@ -286,5 +323,4 @@ def _transformed(tunable: Tunable, model: Model, data: Data) -> CutSheets:
         names = steps.get_feature_names_out()
     except (AttributeError, ValueError):  # a step that does not name its columns
         names = None
-    columns = getattr(head, "columns", None)
-    return CutSheets(sheets, names, None if columns is None else [str(name) for name in columns])
+    return CutSheets(sheets, names, column_names(head))

@@ -6,12 +6,15 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
 from sklearn import config_context
+from sklearn.pipeline import Pipeline
 from sklearn.utils.validation import has_fit_parameter
 
 from foldwise.bilevel import Evaluation
 from foldwise.final_fit import LINEAR, MACHINES, shortfall
 from foldwise.fit_time import limited
+from foldwise.nesting import innermost, is_wrapped
 from foldwise.search.prepare import Program
 from foldwise.search.stages import decisions_by_row
 
@@ -43,35 +46,34 @@ class Refit:
     @property
     def given(self) -> dict[str, Any]:
         """What is passed to ``fit`` for every row, under the names of the last step."""
-        prefix = self.program.tunable.prefix
+        prefix = self.program.tunable.fit_prefix or ""
         given = {"sample_weight": self.sample_weight, "sample_groups": self.sample_groups}
         return {prefix + name: value for name, value in given.items() if value is not None}
 
-    def _start(self, machine: Any) -> dict[str, Any]:
+    def _start(self, estimator: Any) -> dict[str, Any]:
         """Decisions near the solution, for a machine that can start from them."""
+        machine = innermost(estimator)
         program, end = self.program, self.end
-        if end is None or not program.model.resumes or not has_fit_parameter(machine, "start"):
+        takes = has_fit_parameter(machine, "start") and not is_wrapped(estimator)
+        if end is None or not program.model.resumes or not takes:
             return {}
         index = [sheet.index for sheet in program.recipe.sheets]
         known = decisions_by_row(program.bilevel, end, index, program.facts.n_rows)
-        return {f"{program.tunable.prefix}start": known}
+        return {f"{program.tunable.fit_prefix}start": known}
 
     def fit(self, estimator: Any, X: Any, y: Any) -> None:
         """Fit it to all rows."""
-        machine = self._machine(estimator)
         # What is given is for the last step, in folds and here: metadata routing inside a pipeline is not used.
-        with config_context(enable_metadata_routing=False), limited(machine, self.program.facts.n_rows):
-            estimator.fit(X, y, **self.given, **self._start(machine))
+        with config_context(enable_metadata_routing=False), limited(estimator, self.program.facts.n_rows):
+            estimator.fit(X, y, **self.given, **self._start(estimator))
 
     def shortfall(self, estimator: Any, X: Any, y: Any) -> tuple[str, bool]:
         """A sentence where one of scikit-learn's machines did not solve its problem, and whether to warn of it."""
-        machine = self._machine(estimator)
-        if not isinstance(machine, MACHINES):
+        machine, seen = innermost(estimator), X
+        if not isinstance(machine, MACHINES) or is_wrapped(estimator) or np.ndim(y) > 1:
             return "", False
-        seen = X if self.program.tunable.steps is None else estimator[:-1].transform(X)
+        while isinstance(estimator, Pipeline):
+            seen = estimator[:-1].transform(seen) if len(estimator) > 1 else seen
+            estimator = estimator.steps[-1][1]
         # Linear ones stop early by their own tolerance, which is noted and not warned of.
         return shortfall(machine, seen, y, self.sample_weight), not isinstance(machine, LINEAR)
-
-    def _machine(self, estimator: Any) -> Any:
-        """The last step."""
-        return estimator.steps[-1][1] if self.program.tunable.prefix else estimator

@@ -79,7 +79,7 @@ def param_columns(params: Sequence[dict[str, Any]]) -> dict[str, Any]:
     """A masked column for every parameter: what a row does not have is masked."""
     out = {}
     for name in dict.fromkeys(name for one in params for name in one):
-        column = np.ma.masked_all(len(params), dtype=object)
+        column = np.ma.MaskedArray(np.empty(len(params), dtype=object), mask=True)
         for k, one in enumerate(params):
             if name in one:
                 column[k : k + 1] = np.ma.array([None], dtype=object)

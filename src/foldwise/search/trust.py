@@ -18,6 +18,7 @@ from foldwise.deadline import OutOfTime
 from foldwise.models.base import Array
 from foldwise.result import CUT_SHORT, Result
 from foldwise.search.prepare import Program
+from foldwise.search.retargeted import Retargeted
 from foldwise.uncertainty import Influence, assess
 
 __all__ = ["FoldDecisions", "Trust", "fold_decisions"]
@@ -208,8 +209,16 @@ class Trust:
         return fit_pairs(pairs["z"], pairs["y"], len(classes), pairs["w"])
 
     def residuals(self) -> Residuals | None:
-        """Out-of-fold residuals of a regression; None for classes."""
-        if self.program.data.classes is not None or not np.all(np.isfinite(self.folds.decisions)):
+        """Out-of-fold residuals of a regression; None for classes and for several targets."""
+        Y: Any = self.program.data.rows.Y
+        if self.program.data.classes is not None or len(Y) > 1:
             return None
-        y: Any = self.program.data.rows.Y[0]
-        return Residuals.of(y[self.folds.row] - self.folds.decisions[:, 0], self._row_weight())
+        z, criterion = self.folds.decisions[:, 0], self.bilevel.criterion
+        if isinstance(criterion, Retargeted):
+            out = criterion.turned_back(self.bilevel.out_of_fold(self.bilevel.solutions(self.end)))
+            z = np.empty(len(z))
+            for part, (_, entries) in zip(out.parts, self.folds.parts, strict=True):
+                z[entries] = part.z
+        if not np.all(np.isfinite(z)):
+            return None
+        return Residuals.of(Y[0][self.folds.row] - z, self._row_weight())

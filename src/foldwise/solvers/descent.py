@@ -235,14 +235,14 @@ class _State:
         p, d = self.p, self.step
         dz = p.X.times(d)
         dz[self.on] = 0.0
-        slope, bend = float(self.g @ d), float(p.q @ (d * d))
-        limit = -slope / bend if bend > 0 else np.inf
+        slope, curvature = float(self.g @ d), float(p.q @ (d * d))
+        limit = -slope / curvature if curvature > 0 else np.inf
         if not self.flat:
-            limit = 1.0 if bend > 0 else limit
+            limit = 1.0 if curvature > 0 else limit
         times, jumps, which, level = self._events(d, dz, limit)
         order = np.argsort(times, kind="stable")
         times, jumps, which, level = times[order], jumps[order], which[order], level[order]
-        after = slope + (bend * times if bend > 0 else 0.0) + np.cumsum(jumps)
+        after = slope + (curvature * times if curvature > 0 else 0.0) + np.cumsum(jumps)
         stop = int(np.argmax(after >= 0)) if np.any(after >= 0) else len(times)
         if stop == len(times) and not np.isfinite(limit):
             return 0.0  # the objective is bounded: a derivative that no kink turns is rounding
@@ -250,8 +250,8 @@ class _State:
         t = float(times[stop]) if stop < len(times) else min(limit, 1e300)
         before = slope + float(jumps[:stop].sum())
         hit = stop < len(times)
-        if bend > 0 and before + bend * t > 0:  # the derivative turns between two events
-            t, hit = max(-before / bend, 0.0), False
+        if curvature > 0 and before + curvature * t > 0:  # the derivative turns between two events
+            t, hit = max(-before / curvature, 0.0), False
         n = len(p.c)
         rows = which[passed] < n
         crossed = which[passed][rows]

@@ -8,18 +8,21 @@ for the two losses of support vector machines. Newton's method then finishes wit
 from __future__ import annotations
 
 import warnings
+from typing import Any
 
 import numpy as np
 import scipy.sparse as sp
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.svm import LinearSVC, LinearSVR
 
-from foldwise.losses import SquaredEpsilonInsensitive, SquaredHinge
+from foldwise.losses import Loss, SquaredEpsilonInsensitive, SquaredHinge
 from foldwise.problems.base import Array
 from foldwise.problems.linear import LinearProblem
 
 __all__ = ["first_guess"]
 
+MACHINES: dict[type[Loss], Any] = {SquaredHinge: LinearSVC, SquaredEpsilonInsensitive: LinearSVR}
+"""LIBLINEAR's machines, by the loss that they train with."""
 TOLERANCE = 1e-2
 MAX_ENTRIES = np.iinfo(np.int32).max
 """LIBLINEAR counts in 32 bits."""
@@ -32,9 +35,8 @@ def first_guess(problem: LinearProblem, theta: Array, W: Array) -> Array:
     a better start than zero. LIBLINEAR penalises the intercept, which makes the guess of a free one a little short.
     """
     cold = np.flatnonzero(~W.any(axis=1))
-    hinge = isinstance(problem.loss, SquaredHinge)
-    known = hinge or isinstance(problem.loss, SquaredEpsilonInsensitive)
-    if problem.design.is_dense or not len(cold) or not known or problem.design.entries > MAX_ENTRIES:
+    machine = MACHINES.get(type(problem.loss))
+    if problem.design.is_dense or not len(cold) or machine is None or problem.design.entries > MAX_ENTRIES:
         return W
     par, W = problem.parameters(theta), W.copy()
     factor = min(1.0, problem.balance(theta) or 1.0)
@@ -49,7 +51,7 @@ def first_guess(problem: LinearProblem, theta: Array, W: Array) -> Array:
         root = 1.0 / np.sqrt(penalty[m, :d])
         X = _scaled(problem.design.csr(rows)[:, :d], root)
         C = float(weight[rows].max())
-        options = {
+        options: dict[str, Any] = {
             "C": C,
             "tol": TOLERANCE,
             "dual": True,
@@ -60,13 +62,9 @@ def first_guess(problem: LinearProblem, theta: Array, W: Array) -> Array:
             options["intercept_scaling"] = 1.0 / np.sqrt(problem.penalty.strength)
         elif problem.design.intercept:
             options["intercept_scaling"] = float(np.sqrt(X.data @ X.data / len(rows))) or 1.0
-        model = (
-            LinearSVC(**options)
-            if hinge
-            else LinearSVR(
-                loss="squared_epsilon_insensitive", epsilon=float(par.epsilon[m].mean()), **options
-            )
-        )
+        if machine is LinearSVR:
+            options |= {"loss": "squared_epsilon_insensitive", "epsilon": float(par.epsilon[m].mean())}
+        model = machine(**options)
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", ConvergenceWarning)  # a guess need not be accurate
             model.fit(X, y, sample_weight=weight[rows] / C)

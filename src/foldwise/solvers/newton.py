@@ -14,7 +14,7 @@ import numpy as np
 
 from foldwise.deadline import look_at_clock
 from foldwise.problems.base import Array
-from foldwise.problems.curvature import Curvature
+from foldwise.problems.curvature import LossCurvature
 from foldwise.problems.linear import LinearProblem
 from foldwise.problems.parameters import Canonical
 from foldwise.problems.weights import LinearSolution, Weights
@@ -43,7 +43,7 @@ class Newton:
     max_iter: int = 100
 
     def solve(
-        self, problem: LinearProblem, theta: Array, state: Weights, workspace: Curvature
+        self, problem: LinearProblem, theta: Array, state: Weights, workspace: LossCurvature
     ) -> LinearSolution:
         """Minimise every task at ``theta``, starting from the weights of ``state``."""
         par, curvature = problem.parameters(theta), workspace
@@ -158,7 +158,7 @@ def _forcing(g: Array, size: Array) -> float:
 
 
 def _gradient(
-    problem: LinearProblem, curvature: Curvature, W: Array, par: Canonical, diagonal: Array, tasks: Array
+    problem: LinearProblem, curvature: LossCurvature, W: Array, par: Canonical, diagonal: Array, tasks: Array
 ) -> tuple[Array, Array]:
     """Gradient of the tasks, and the size of the parts that cancel in it."""
     pull = np.matmul(par.c[tasks][:, None, :], curvature.phi(W, par, tasks))[:, 0]

@@ -19,6 +19,7 @@ from foldwise.solvers.newton import Newton
 from foldwise.solvers.projected import ProjectedNewton
 from foldwise.solvers.qp import ExactQP
 from foldwise.solvers.representer import RepresenterNewton
+from foldwise.solvers.sparse import SparseNewton
 from foldwise.solvers.staircase import ActiveSteps
 
 __all__ = ["SOLVER", "SOLVERS", "check", "choose", "register", "suitable"]
@@ -38,6 +39,7 @@ OWN = frozenset(SOLVERS)
 USUAL: dict[str, Callable[..., Any]] = {
     "weights": Newton,
     "bounds": ProjectedNewton,
+    "sparse": SparseNewton,
     "pieces": lambda **_: ExactQP(),
     "representer": RepresenterNewton,
     "box": lambda **_: LibSvm(),

@@ -180,12 +180,12 @@ class RepresenterNewton:
 
         With ``r = alpha + c l'(z)`` and ``d_alpha = -r - D dz`` the decisions change by ``dz = K d_alpha + d_b``, and
         ``alpha + d_alpha`` sums to zero. ``fresh``: ``alpha`` is zero and ``Z`` not ``K alpha + b``.
-        ``secant``: which tasks (or all, or none) take the curvature of :meth:`_Terms.bends` for far targets. ``far``:
-        which are not near their solution; near it a change refines what rounding has left.
+        ``secant``: which tasks (or all, or none) take the curvature of :meth:`_Terms.curvatures` for far targets.
+        ``far``: which are not near their solution; near it a change refines what rounding has left.
         """
         far = np.ones(len(live), bool) if far is None else far
-        bends, c = terms.bends(state.Z[live], live, secant), terms.c[live]
-        bends[bends <= 1e-14 * c.max(axis=1, keepdims=True)] = 0.0
+        curvatures, c = terms.curvatures(state.Z[live], live, secant), terms.c[live]
+        curvatures[curvatures <= 1e-14 * c.max(axis=1, keepdims=True)] = 0.0
         r = state.alpha[live] + slopes
         reach = -gram.product(r)
         if fresh:
@@ -193,8 +193,8 @@ class RepresenterNewton:
         out, shift = -r, np.zeros(len(live))
         for i, m in enumerate(live):
             look_at_clock()
-            rows = np.flatnonzero(bends[i])
-            system = gram.system(rows, bends[i][rows], terms.intercept)
+            rows = np.flatnonzero(curvatures[i])
+            system = gram.system(rows, curvatures[i][rows], terms.intercept)
             total = -float(slopes[i].sum())
             if terms.intercept and system.mass <= 1e-12 * c[i].sum():
                 # No curvature: balance the slopes, or when they are balanced go to where they say.
@@ -204,7 +204,7 @@ class RepresenterNewton:
                     out[i], shift[i] = 0.0, move
                 continue
             if far[i] and system.stiffness > STIFF:
-                alpha, b = self._afresh(gram, system, state.Z[m], slopes[i], bends[i], rows)
+                alpha, b = self._afresh(gram, system, state.Z[m], slopes[i], curvatures[i], rows)
                 out[i], shift[i] = alpha - state.alpha[m], b - state.b[m]
                 continue
             Du, shift[i] = system.solve(reach[i][rows], total)
@@ -213,7 +213,7 @@ class RepresenterNewton:
 
     @staticmethod
     def _afresh(
-        gram: Gram, system: ActiveSystem, z: Array, slopes: Array, bends: Array, rows: Array
+        gram: Gram, system: ActiveSystem, z: Array, slopes: Array, curvatures: Array, rows: Array
     ) -> tuple[Array, float]:
         """Coefficients and intercept that solve the model at decisions ``z``, not as a change of others.
 
@@ -224,7 +224,7 @@ class RepresenterNewton:
         alpha = -slopes
         alpha[rows] = 0.0
         rest = gram.product(alpha[None])[0][rows]
-        goal = z[rows] - slopes[rows] / bends[rows] - rest
+        goal = z[rows] - slopes[rows] / curvatures[rows] - rest
         alpha[rows], b = system.solve(goal, -float(alpha.sum()))
         return alpha, -float(b)
 
@@ -266,25 +266,25 @@ class _Terms:
 
     def intercept_is_open(self, Z: Array, slopes: Array, tasks: Array) -> Array:
         """Which tasks have hardly any curvature, so that slopes that nearly balance are far from where they do."""
-        off, mass = np.abs(slopes.sum(axis=1)), self.bends(Z, tasks).sum(axis=1)
+        off, mass = np.abs(slopes.sum(axis=1)), self.curvatures(Z, tasks).sum(axis=1)
         far = off > 1e-6 * mass * (1.0 + np.abs(Z).max(axis=1, initial=0.0))
         return far & (off > BALANCED * np.abs(slopes).sum(axis=1))
 
-    def bends(self, Z: Array, tasks: Array, secant: Any = False) -> Array:
+    def curvatures(self, Z: Array, tasks: Array, secant: Any = False) -> Array:
         """``c l''(z)`` of tasks at decisions ``Z``.
 
         ``secant`` tasks take the mean curvature between decision and target where that is larger. A hinge has none at
         a far decision, and a step that knows of none goes too far.
         """
         loss, y = self._some(tasks)
-        bends = loss.hess(Z, y)
+        curvatures = loss.hess(Z, y)
         if np.any(secant):
             wanted = np.reshape(secant, (-1, 1))
             slopes = loss.grad(Z, y)
             near = (slopes != 0) | (np.abs(y - Z) < NEAR)
             way = np.where(wanted & near & (np.abs(y - Z) > AT_TARGET), y - Z, np.inf)
-            bends = np.maximum(bends, (loss.grad(y, y) - slopes) / way)
-        return bends * self.c[tasks]
+            curvatures = np.maximum(curvatures, (loss.grad(y, y) - slopes) / way)
+        return curvatures * self.c[tasks]
 
 
 def _order(problem: KernelProblem, state: Decisions) -> Iterator[tuple[Array, Array | None]]:

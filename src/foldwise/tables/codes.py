@@ -172,7 +172,7 @@ class Builder:
         self.labels: list[str] = []
         self.missing: dict[str, tuple[int, int]] = {}
         self.unknown: dict[str, int] = {}
-        self.faults: dict[int, Fault] = {}
+        self.faults: dict[int, CellFault] = {}
         self.lines, self.unanswered = array("q"), array("q")
         self.n_rows = 0
 
@@ -192,7 +192,7 @@ class Builder:
 
     def fault(self, i: int, kind: str, line: int, text: str) -> float:
         """Note that a column cannot be used, and why; its cells are passed over from here on."""
-        self.faults[i] = Fault(kind, line, text)
+        self.faults[i] = CellFault(kind, line, text)
         self.undecided.discard(i)
         self.codes.pop(i, None)
         self.missing.pop(self.names[i], None)
@@ -328,7 +328,7 @@ class Builder:
 
 
 @dataclass(frozen=True)
-class Fault:
+class CellFault:
     """Why a column cannot be used: the kind, and the line and text of the cell that showed it."""
 
     kind: str

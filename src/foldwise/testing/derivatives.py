@@ -51,14 +51,14 @@ def check_problem(problem: Any, theta: np.ndarray, *, seed: int = 0) -> None:
     grad, hess = problem.grad(W, par), problem.hess(W, par)
     require(problem.objective(W, par).shape == (M,), "objective needs one number per task")
     require(hess.shape == (M, D, D), f"hess has shape {hess.shape}; it needs {(M, D, D)}")
-    slope, bend = np.zeros((M, D)), np.zeros((M, D, D))
+    slope, curvature = np.zeros((M, D)), np.zeros((M, D, D))
     for i in range(D):
         step = np.zeros(D)
         step[i] = h
         slope[:, i] = (problem.objective(W + step, par) - problem.objective(W - step, par)) / (2 * h)
-        bend[:, :, i] = (problem.grad(W + step, par) - problem.grad(W - step, par)) / (2 * h)
+        curvature[:, :, i] = (problem.grad(W + step, par) - problem.grad(W - step, par)) / (2 * h)
     close(grad, slope, 1e-7, "grad", floor=1e-3)
-    close(hess, bend, 1e-7, "hess", floor=1e-3)
+    close(hess, curvature, 1e-7, "hess", floor=1e-3)
     close(hess, hess.transpose(0, 2, 1), 1e-13, "hess: symmetry")
     require(
         np.linalg.eigvalsh(hess).min() >= -1e-10 * np.abs(hess).max(), "hess is not positive semidefinite"
@@ -157,7 +157,7 @@ def check_hyperhessian(
     hessian = here.hessian
     if any(problem.loss.piecewise_quadratic for problem in bilevel.problems):
         hessian = (
-            np.diag(bilevel.solutions(here)[0].par.bend * here.gradient)
+            np.diag(bilevel.solutions(here)[0].par.scale_curvature * here.gradient)
             + bilevel.second_order(here, window=None)[0]
         )
     rows = []

@@ -284,8 +284,8 @@ def small_kernel_bilevel(
             (np.r_[train, train[:3], validation[:2]], np.r_[validation, validation[:1], train[:4]])
             for train, validation in splits
         ]
-    marks = None if landmarks is None else rng.permutation(n)[:landmarks]
-    problem = assemble_kernel(model, X, table, splits, space, dimensions=tune, landmarks=marks)
+    chosen = None if landmarks is None else rng.permutation(n)[:landmarks]
+    problem = assemble_kernel(model, X, table, splits, space, dimensions=tune, landmarks=chosen)
     if solver is None:
         solver = model.solver(problem, 1e-12)
     start = {

@@ -129,17 +129,18 @@ def _check_derivatives(loss: Loss, z: np.ndarray, y: np.ndarray, name: str) -> N
         )
         return
     close(hess, slope, 1e-8, f"{name}.hess", floor=1e-2)
-    bend = (loss.hess(z + h, y) - loss.hess(z - h, y)) / (2 * h)
+    curvature = (loss.hess(z + h, y) - loss.hess(z - h, y)) / (2 * h)
     third = loss.third(z, y)
     if loss.piecewise_quadratic or not third.any():
         require(
-            not third.any() and not bend.any(), f"{name}: a piecewise quadratic loss has no third derivative"
+            not third.any() and not curvature.any(),
+            f"{name}: a piecewise quadratic loss has no third derivative",
         )
     else:
         # The second derivative may have corners of its own; there the difference is between two third derivatives.
         smooth = np.abs(loss.third(z + 2 * h, y) - loss.third(z - 2 * h, y)) < 1e-2 * np.max(np.abs(third))
         require(smooth.mean() > 0.9, f"{name}.third jumps nearly everywhere")
-        close(third[smooth], bend[smooth], 1e-7, f"{name}.third", floor=1e-2)
+        close(third[smooth], curvature[smooth], 1e-7, f"{name}.third", floor=1e-2)
 
 
 def _check_tunable(loss: Loss, own: str, seed: int) -> None:
@@ -166,7 +167,7 @@ def _check_piecewise_quadratic(loss: Any, z: np.ndarray, y: np.ndarray, name: st
     epsilon = getattr(loss, "epsilon", 0.0)
     close(a * z - b0 - epsilon * b1, loss.grad(z, y), 1e-12, f"{name}: a z - b0 - epsilon b1", floor=1e-2)
     require(np.array_equal(a, loss.hess(z, y)), f"{name}: the coefficient a is not the second derivative")
-    if hasattr(loss, "grad_epsilon"):
+    if "epsilon" in loss.tunable:
         require(np.array_equal(-b1, loss.grad_epsilon(z, y)), f"{name}: b1 is not -grad_epsilon")
     for part in loss.coefficients(np.full(z.shape, NONE), y):
         require(not part.any(), f"{name}: rows that take no part must have zero coefficients")

@@ -13,6 +13,7 @@ from foldwise.criteria import Criterion
 from foldwise.design import make_design
 from foldwise.losses import Loss
 from foldwise.penalties import Quadratic
+from foldwise.problems.base import TaskData
 from foldwise.problems.folds import Folds
 from foldwise.problems.linear import LinearProblem
 from foldwise.problems.parameters import Binding, ParameterMap
@@ -123,7 +124,8 @@ def small_bilevel(
     weight = rng.uniform(0.5, 2.0, n)[folds.order] if sample_weight else None
     design = make_design(sp.csr_array(X) if sparse else X, intercept, folds.order, densify=False)
     penalty = Quadratic(np.tile(1.0 / design.scale**2, (n_tasks, 1)), design.n_columns)
-    problem = LinearProblem(design, Y[:, folds.order], folds, loss, parameters, penalty, weight, weight)
+    data = TaskData(Y[:, folds.order], folds, loss, parameters, weight, weight)
+    problem = LinearProblem(data, design, penalty)
     bilevel = Bilevel([problem], criterion, space, Newton(tol=1e-12) if solver is None else solver)
     return bilevel, _inner_point(space, rng)
 

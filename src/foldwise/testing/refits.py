@@ -23,6 +23,7 @@ from sklearn.pipeline import Pipeline
 from sklearn.utils.class_weight import compute_class_weight
 
 from foldwise.criteria import Criterion, OutOfFold, Part
+from foldwise.frames import is_frame
 from foldwise.testing.certificates import optimality
 
 __all__ = ["CrossValidation", "criterion_values", "is_exact", "last_step"]
@@ -141,7 +142,7 @@ class CrossValidation:
         numbers = np.asarray(whole, float)
         noise = numbers * (1.0 + 4.0 * np.finfo(float).eps * rng.uniform(-1, 1, numbers.shape))
         try:
-            self.X = type(whole)(noise, columns=whole.columns) if hasattr(whole, "columns") else noise
+            self.X = type(whole)(noise, columns=whole.columns) if is_frame(whole) else noise
             return self.value(params)
         finally:
             self.X = whole
@@ -209,7 +210,7 @@ class CrossValidation:
         """The last step, not fitted, and the training and validation rows as it sees them."""
         whole = clone(self.estimator).set_params(**params)
         X = self.X
-        if self.careful and not hasattr(X, "columns"):
+        if self.careful and not is_frame(X):
             X = np.asarray(X, float)
         inner, outer = _rows(X, train), _rows(X, test)
         if self.pairwise:
@@ -373,7 +374,7 @@ def _numbers(side: Any) -> np.ndarray:
 
 
 def _rows(X: Any, index: np.ndarray) -> Any:
-    return X.iloc[index] if hasattr(X, "iloc") else np.asarray(X)[index]
+    return X.iloc[index] if is_frame(X) else np.asarray(X)[index]
 
 
 def _is_one_vs_one(machine: Any) -> bool:

@@ -13,6 +13,7 @@ from foldwise.optimizers.mpec.description import Choice, Description, Task
 from foldwise.optimizers.mpec.inner import Evaluator
 from foldwise.optimizers.mpec.kernel import KernelFormulation
 from foldwise.optimizers.mpec.nlp import RELAXATIONS, relax
+from foldwise.optimizers.mpec.run import Run
 from foldwise.optimizers.mpec.slams import solve_slams
 from foldwise.optimizers.mpec.solve import solve_mpec
 
@@ -75,7 +76,7 @@ def test_both_solvers_find_the_same_machine_below_a_grid():
         for first in scales:
             for second in scales:
                 evaluate(Choice(C, gamma=np.array([first, second])))
-    answers = [solve_mpec(D), solve_mpec(D, backend="uno")]
+    answers = [solve_mpec(Run.begin(D)), solve_mpec(Run.begin(D), backend="uno")]
     for answer in answers:
         assert answer.status == "solved"
         assert answer.gap < 1e-3
@@ -87,7 +88,7 @@ def test_both_solvers_find_the_same_machine_below_a_grid():
 def test_misclassification_reports_the_true_error():
     pytest.importorskip("ipyopt")
     D = rings(criterion="misclassification")
-    answer = solve_mpec(D, first_tol=1e-3)
+    answer = solve_mpec(Run.begin(D), first_tol=1e-3)
     assert answer.objective == pytest.approx(Evaluator(D)(answer.choice)[0])
     assert answer.objective <= answer.stages[0].objective
 
@@ -97,7 +98,7 @@ def test_limits_and_bad_arguments(monkeypatch):
     with pytest.raises(ValueError, match=r"max_rows=10.*KernelSVC"):
         Description(D.tasks, gamma=(0.0, 5.0), max_rows=10)
     with pytest.raises(ValueError, match="uno, ipopt"):
-        solve_mpec(D, backend="snopt")
+        solve_mpec(Run.begin(D), backend="snopt")
     with pytest.raises(ValueError, match="criterion"):
         Description(D.tasks, criterion="absolute", gamma=(0.0, 1.0))
     with pytest.raises(ValueError, match="gamma must have bounds"):
@@ -105,12 +106,12 @@ def test_limits_and_bad_arguments(monkeypatch):
     with pytest.raises(ValueError, match="leave the other terms out"):
         Description(D.tasks, gamma=(0.0, 1.0), box=(0.0, 1.0))
     with pytest.raises(ValueError, match="not linear"):
-        solve_slams(D)
+        solve_slams(Run.begin(D))
     pytest.importorskip("ipyopt")
-    assert solve_mpec(D, max_time=0.01).status == "time limit"
+    assert solve_mpec(Run.begin(D, 0.01)).status == "time limit"
     monkeypatch.setitem(sys.modules, "ipyopt", None)
     with pytest.raises(ImportError, match=r"ipyopt.*foldwise\[mpec\]"):
-        solve_mpec(D)
+        solve_mpec(Run.begin(D))
 
 
 @pytest.mark.parametrize("criterion", ["hinge", "misclassification"])
@@ -119,7 +120,7 @@ def test_answers_are_certified_and_other_points_refuted(criterion):
     pytest.importorskip("ipyopt")
     pytest.importorskip("highspy")
     D = rings(seed=2, criterion=criterion)
-    answer = solve_mpec(D)
+    answer = solve_mpec(Run.begin(D))
     assert answer.certificate["b_stationary"] is True
     assert answer.certificate["stationarity"] in ("S", "B")
     if criterion == "misclassification":

@@ -14,7 +14,7 @@ import pytest
 import scipy.sparse as sp
 from scipy.optimize import linprog
 
-from foldwise.optimizers.mpec.backends import BACKENDS, Watch, solve
+from foldwise.optimizers.mpec.backends import BACKENDS, IterateWatch, solve
 from foldwise.optimizers.mpec.certificate import Local, b_stationary, certify
 from foldwise.optimizers.mpec.description import Choice, Description, Task
 from foldwise.optimizers.mpec.formulation import FORMS
@@ -171,11 +171,11 @@ def test_all_ways_agree_with_a_fine_grid(seed):
     D = small(seed)
     grid = fine_grid(D)
     answers = {
-        "slams": solve_slams(D),
-        "early": solve_slams(D, early=True),
-        "slp": solve_mpec(D),
-        "sqp": solve_mpec(D, preset="filtersqp"),
-        "ipopt": solve_mpec(D, backend="ipopt"),
+        "slams": solve_slams(Run.begin(D)),
+        "early": solve_slams(Run.begin(D), early=True),
+        "slp": solve_mpec(Run.begin(D)),
+        "sqp": solve_mpec(Run.begin(D), preset="filtersqp"),
+        "ipopt": solve_mpec(Run.begin(D), backend="ipopt"),
     }
     for name, answer in answers.items():
         assert answer.status == "solved", name
@@ -194,7 +194,7 @@ def test_other_relaxations_end_at_complementary_points(backend, kind):
     D = small(0)
     start = grid_starts(Evaluator(D), 1)[0]
     before = Evaluator(D)(start)[0]
-    answer = solve_mpec(D, backend=backend, complementarity=kind, chain=False, form="lambda")
+    answer = solve_mpec(Run.begin(D), backend=backend, complementarity=kind, chain=False, form="lambda")
     assert answer.objective <= before
     assert answer.certificate["complementarity"] < 1e-2
     assert {stage.tol for stage in answer.stages} >= {0.1, 1e-6}
@@ -203,7 +203,7 @@ def test_other_relaxations_end_at_complementary_points(backend, kind):
 def test_inexact_cross_validation_claims_less_than_the_truth():
     pytest.importorskip("unopy")
     pytest.importorskip("highspy")
-    answer = solve_mpec(small(0), tol=1e-2, chain=False)
+    answer = solve_mpec(Run.begin(small(0)), tol=1e-2, chain=False)
     loose = [stage for stage in answer.stages if "settled" not in stage.detail][-1]
     assert loose.tol == pytest.approx(1e-2)
     assert loose.claimed < loose.objective - 1e-3
@@ -214,7 +214,7 @@ def test_misclassification_reports_the_true_error():
     pytest.importorskip("highspy")
     D = classification(criterion="misclassification", seed=2)
     start = grid_starts(Evaluator(D), 1)[0]
-    answer = solve_mpec(D, backend="ipopt")
+    answer = solve_mpec(Run.begin(D), backend="ipopt")
     machines = Evaluator(D)(answer.choice)[1]
     wrong = [np.mean(t.y_val * (t.X_val @ s.w + s.b) <= 1e-9) for t, s in zip(D.tasks, machines, strict=True)]
     assert answer.objective == pytest.approx(np.mean(wrong))
@@ -225,7 +225,7 @@ def test_at_most_n_max_features():
     pytest.importorskip("unopy")
     pytest.importorskip("highspy")
     for solver in (solve_slams, solve_mpec):
-        answer = solver(classification(n_max=1))
+        answer = solver(Run.begin(classification(n_max=1)))
         assert answer.n_features <= 1
         assert np.isfinite(answer.objective)
 
@@ -294,20 +294,20 @@ def test_final_points_of_small_programs_are_stationary():
     pytest.importorskip("unopy")
     pytest.importorskip("highspy")
     for D in (regression(), classification()):
-        assert solve_mpec(D).certificate["stationarity"] in ("S", "B")
+        assert solve_mpec(Run.begin(D)).certificate["stationarity"] in ("S", "B")
 
 
 @pytest.mark.parametrize(("package", "call"), [("unopy", {}), ("ipyopt", {"backend": "ipopt"})])
 def test_a_missing_package_is_named(monkeypatch, package, call):
     monkeypatch.setitem(sys.modules, package, None)
     with pytest.raises(ImportError, match=rf"{package}.*foldwise\[mpec\]"):
-        solve_mpec(small(0), **call)
+        solve_mpec(Run.begin(small(0)), **call)
 
 
 def test_slams_without_highs_is_named(monkeypatch):
     monkeypatch.setitem(sys.modules, "highspy", None)
     with pytest.raises(ImportError, match=r"highspy.*foldwise\[mpec\]"):
-        solve_slams(small(0))
+        solve_slams(Run.begin(small(0)))
 
 
 @pytest.mark.parametrize("backend", BACKENDS)
@@ -322,10 +322,10 @@ def test_no_time_gives_the_best_point_so_far(backend):
     assert outcome.elapsed < 5.0
     assert formulation.mpcc.cost @ outcome.x <= formulation.mpcc.cost @ x + 1e-9
     pytest.importorskip("highspy")
-    answer = solve_mpec(D, backend=backend, max_time=0.01)
+    answer = solve_mpec(Run.begin(D, 0.01), backend=backend)
     assert answer.status == "time limit"
     assert answer.objective <= Evaluator(D)(start)[0]
-    assert solve_slams(D, max_time=0.01).objective <= Evaluator(D)(start)[0]
+    assert solve_slams(Run.begin(D, 0.01)).objective <= Evaluator(D)(start)[0]
 
 
 @pytest.mark.parametrize("backend", BACKENDS)
@@ -364,7 +364,7 @@ def test_an_interrupt_passes_through_the_solver(backend):
 
 def test_iterates_that_are_not_finite_are_never_the_best():
     program = relax(formulate(small(0)).mpcc, 0.1)
-    watch = Watch(program, np.zeros(program.n), None)
+    watch = IterateWatch(program, np.zeros(program.n), None)
     watch.see(np.full(program.n, np.nan))
     assert np.all(np.isfinite(watch.best))
 
@@ -372,11 +372,11 @@ def test_iterates_that_are_not_finite_are_never_the_best():
 @pytest.mark.parametrize(
     ("call", "message"),
     [
-        (lambda: solve_mpec(small(0), backend="knitro"), "uno, ipopt"),
-        (lambda: solve_mpec(small(0), preset="best"), "filtersqp"),
-        (lambda: solve_mpec(small(0), complementarity="soft"), "pairwise"),
-        (lambda: solve_mpec(small(0), form="both"), "lambda"),
-        (lambda: solve_mpec(small(0), tol=1.0), "first_tol"),
+        (lambda: solve_mpec(Run.begin(small(0)), backend="knitro"), "uno, ipopt"),
+        (lambda: solve_mpec(Run.begin(small(0)), preset="best"), "filtersqp"),
+        (lambda: solve_mpec(Run.begin(small(0)), complementarity="soft"), "pairwise"),
+        (lambda: solve_mpec(Run.begin(small(0)), form="both"), "lambda"),
+        (lambda: solve_mpec(Run.begin(small(0)), tol=1.0), "first_tol"),
         (lambda: regression(C=(0.0, 1.0)), "0 < lower"),
         (lambda: regression(epsilon=(1.0, 0.5)), "epsilon"),
         (lambda: regression(box=(-1.0, 1.0)), "two-sided"),
@@ -557,7 +557,7 @@ def test_answers_are_certified_and_spoiled_ones_refuted(seed):
     """At an answer no branch descends; the same machines at other hyper-parameters are refuted, with a true descent."""
     pytest.importorskip("highspy")
     D = regression(n=12, d=2, seed=seed)
-    answer = solve_slams(D)
+    answer = solve_slams(Run.begin(D))
     verdict = answer.certificate
     formulation = formulate(D, "C", float(10.0 ** np.round(np.log10(answer.choice.C))))
     x = formulation.encode(answer.choice, Evaluator(D)(answer.choice)[1])

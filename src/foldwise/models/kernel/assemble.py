@@ -13,11 +13,11 @@ import scipy.sparse as sp
 from foldwise.kernels import Kernel
 from foldwise.models.base import Array, Rows
 from foldwise.models.binding import Layout, build_parameters, criterion_weights, make_cells, weights_by_label
+from foldwise.problems.base import TaskData
 from foldwise.problems.dual import Original
 from foldwise.problems.folds import Folds
 from foldwise.problems.gram import DenseGram, LandmarkGram
 from foldwise.problems.kernel import KernelProblem
-from foldwise.problems.parameters import ParameterMap
 from foldwise.space import Dimension, Space
 from foldwise.splits import Splits
 
@@ -46,22 +46,15 @@ class KernelParts:
 
     Attributes
     ----------
-    gram : DenseGram or LandmarkGram, rows in the order of ``folds``
-    Y, weight, present, counts : targets, sample weights, rows of each target's problem, and what rows count in the
-        criterion, all in that order
+    data : the tasks; rows in the order of their folds
+    gram : DenseGram or LandmarkGram, in the same order
     X, dense : the features as given and as floats, in the user's order
     rows, splits : what is known about the rows, and their folds, in the user's order
     numbers : the rows' own among all rows of a program, in stored order; None outside one
     """
 
+    data: TaskData
     gram: DenseGram | LandmarkGram
-    Y: Array
-    folds: Folds
-    parameters: ParameterMap
-    weight: Array | None
-    n_total: int | None
-    present: Array | None
-    counts: Array | None
     X: Any
     dense: Array
     rows: Rows
@@ -94,13 +87,13 @@ def assemble_kernel(
     dimensions: Mapping[str, Dimension] | None = None,
     n_total: int | None = None,
     landmarks: Array | None = None,
-    like: KernelProblem | None = None,
+    relative: KernelProblem | None = None,
     n_alike: int = 1,
     numbers: Array | None = None,
 ) -> KernelProblem:
     """The training problems of all splits (times classes or pairs of classes) on one kernel matrix.
 
-    With ``landmarks`` (row numbers) the kernel is seen through these rows: see :class:`LandmarkGram`. ``like`` is a
+    With ``landmarks`` (row numbers) the kernel is seen through these rows: see :class:`LandmarkGram`. ``relative`` is a
     problem on the same rows, whose distances are shared when it stores them in the same order. ``n_alike`` problems are
     to share the distances of this one; rows are then stored in an order that does not depend on the splits. ``numbers``
     are the rows' own among all rows of a program.
@@ -120,25 +113,23 @@ def assemble_kernel(
     layout = Layout(len(Y), folds.n_splits, 0, cells, folds.n_cells, kernel_slots(model, d))
     parameters = build_parameters(model, stored, folds, dimensions, space, layout)
     gram: Any
-    if like is not None and np.array_equal(like.folds.order, order):
-        gram = like.gram.twin()
+    if relative is not None and np.array_equal(relative.folds.order, order):
+        gram = relative.gram.twin()
     elif landmarks is None:
         gram = DenseGram(_pairs(model, model.kernel.reordered(dense, order)))
     else:
         gram = landmark_gram(model, dense, model.kernel.reordered(dense, order), landmarks)
     counts = criterion_weights(model, stored, folds, dimensions)
+    data = TaskData(Y, folds, model.loss, parameters, stored.weight, counts, n_total, present)
     numbers = None if numbers is None else numbers[order]
-    given = (X, dense, rows, splits, numbers)
-    return model.problem(
-        KernelParts(gram, Y, folds, parameters, stored.weight, n_total, present, counts, *given)
-    )
+    return model.problem(KernelParts(data, gram, X, dense, rows, splits, numbers))
 
 
 def original_of(model: KernelModel, parts: KernelParts) -> Original | None:
     """The training sets as scikit-learn's machine gets them; None for our own machines."""
     if model.machine is None:
         return None
-    X, rows, folds = parts.X, parts.rows, parts.folds
+    X, rows, folds = parts.X, parts.rows, parts.data.folds
     trains = [np.asarray(train) for train, _ in parts.splits]
     place = np.argsort(folds.order)
     if rows.label is None:

@@ -8,7 +8,7 @@ from typing import Any, ClassVar
 
 from foldwise.kernels import Kernel
 from foldwise.losses import Loss
-from foldwise.models.base import Array, DataFacts, Model, Role, SearchStage, Sheet
+from foldwise.models.base import Array, Assembly, DataFacts, Model, Role, SearchStage, Sheet
 from foldwise.models.kernel.assemble import (
     KernelParts,
     assemble_kernel,
@@ -136,15 +136,9 @@ class KernelModel(Model):
 
     # 3. The training problems.
 
-    def problems(
-        self,
-        sheets: Sequence[Sheet],
-        space: Space,
-        dimensions: Mapping[str, Dimension],
-        landmarks: Sequence[Array] | None = None,
-        like: Sequence[Any] | None = None,
-    ) -> list[Any]:
+    def problems(self, parts: Assembly) -> list[Any]:
         """One problem for every sheet; sheets with the same features share their distances."""
+        sheets, relatives = parts.sheets, parts.relatives
         K = len(sheets[0].rows.Y)
         targets = K * (K - 1) // 2 if self.multiclass == "ovo" and K > 1 else K
         total = targets * sum(len(sheet.splits) for sheet in sheets)
@@ -152,17 +146,18 @@ class KernelModel(Model):
         out: list[Any] = []
         for k, sheet in enumerate(sheets):
             alone = len(sheet.splits) == 1
+            relative = None if relatives is None else relatives[k]
             own = self.fitted(sheet.X[sheet.splits[0][0]]) if alone else self
             problem = assemble_kernel(
                 own,
                 sheet.X,
                 sheet.rows,
                 sheet.splits,
-                space,
-                dimensions=dimensions,
+                parts.space,
+                dimensions=parts.dimensions,
                 n_total=total,
-                landmarks=None if landmarks is None else landmarks[k],
-                like=out[0] if out and alike > 1 else None if like is None else like[k],
+                landmarks=None if parts.landmarks is None else parts.landmarks[k],
+                relative=out[0] if out and alike > 1 else relative,
                 n_alike=alike,
                 numbers=sheet.index,
             )
@@ -171,24 +166,12 @@ class KernelModel(Model):
 
     def problem(self, parts: KernelParts) -> KernelProblem:
         """The training problems on one kernel matrix."""
-        common: dict[str, Any] = {
-            "gram": parts.gram,
-            "Y": parts.Y,
-            "folds": parts.folds,
-            "loss": self.loss,
-            "parameters": parts.parameters,
-            "intercept": self.fit_intercept,
-            "weight": parts.weight,
-            "n_total": parts.n_total,
-            "present": parts.present,
-            "validation_weight": parts.counts,
-            "rows": parts.numbers,
-        }
+        common = (parts.data, parts.gram, self.fit_intercept, parts.numbers)
         if not self.loss.polyhedral:
-            return KernelProblem(**common)
+            return KernelProblem(*common)
         if not self.loss.classical:
-            return StaircaseProblem(**common)
-        return DualProblem(**common, original=original_of(self, parts))
+            return StaircaseProblem(*common)
+        return DualProblem(*common, original_of(self, parts))
 
     def landmarks(self, sheets: Sequence[Sheet], low_rank: bool | str) -> list[Array] | None:
         """Rows that see all others nearly, where few of them do."""

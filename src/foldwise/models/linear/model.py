@@ -12,15 +12,17 @@ import scipy.sparse as sp
 from foldwise.bilevel import Bilevel
 from foldwise.design import Design, is_wide, make_design
 from foldwise.losses import Loss, typical_curvature
-from foldwise.models.base import Array, DataFacts, Model, Role, Rows, Sheet
+from foldwise.models.base import Array, Assembly, DataFacts, Model, Role, Rows
 from foldwise.models.binding import Layout, build_parameters, criterion_weights, make_cells
-from foldwise.models.linear.starts import default_starts
+from foldwise.models.linear.starts import along_the_path, default_starts
 from foldwise.penalties import Quadratic
+from foldwise.problems.base import TaskData
 from foldwise.problems.boxed import BoxedProblem
 from foldwise.problems.folds import Folds
 from foldwise.problems.linear import LinearProblem
 from foldwise.problems.parameters import BOX, ParameterMap
 from foldwise.problems.polyhedral import PolyhedralProblem
+from foldwise.problems.sparse import SparseProblem
 from foldwise.problems.weights import WeightProblem
 from foldwise.space import Dimension, Lin, Log, Space
 from foldwise.splits import Splits
@@ -42,6 +44,10 @@ class LinearModel(Model):
         Share of the L1 norm in the penalty.
     reference : ndarray, shape (features,), optional
         Weights that the proximity term pulls to.
+    constant : float
+        A last feature with this value in every row; 0 for none.
+    averages : float
+        Factor of the mean of the losses, where training minimises that instead of their sum; 0 for the sum.
     """
 
     loss: Loss
@@ -55,15 +61,36 @@ class LinearModel(Model):
     criterion_weight: Any = "auto"
     l1_ratio: float = 0.0
     reference: Array | None = None
+    constant: float = 0.0
+    averages: float = 0.0
     chosen_solver: Any = "auto"
 
     rescales: ClassVar[bool] = True
     flat_tol: ClassVar[float] = 1e-5
     """Relative accuracy of the objective on wide data and with many hyper-parameters, where valleys are flat."""
+    l1_floor: ClassVar[float] = 1.0
+    l1_range: ClassVar[float] = 1e4
+    """Where the useful strengths of an L1 norm begin, in units of the first at which a column may matter, and how far
+    they reach."""
 
     def scales_inside(self, flags: tuple[bool, bool], X: Any) -> bool:
         """Dense columns are standardised by the penalty; a mean that is taken off needs an intercept."""
-        return not sp.issparse(X) and (self.fit_intercept or not flags[0])
+        return not sp.issparse(X) and not self.constant and (self.fit_intercept or not flags[0])
+
+    def features(self, X: Any) -> Any:
+        """``X``, with the constant column if there is one."""
+        if not self.constant:
+            return X
+        column = np.full((X.shape[0], 1), self.constant)
+        return sp.csr_array(sp.hstack([X, column])) if sp.issparse(X) else np.hstack([X, column])
+
+    def share_of_row(self, mass: Array) -> Array:
+        """The same; where training minimises a mean, its factor over the weight of the rows."""
+        return self.averages / mass if self.averages else super().share_of_row(mass)
+
+    def rescaled(self, params: Mapping[str, Any], factor: float) -> dict[str, Any]:
+        """The same; of a mean of losses more rows change nothing."""
+        return super().rescaled(params, 1.0 if self.averages else factor)
 
     def default_dimension(self, name: str, per: str | None, facts: DataFacts) -> Dimension:
         """Bounds from the data.
@@ -90,9 +117,12 @@ class LinearModel(Model):
             return Lin(*ends.get(role.kind, (none, widest)), per="feature")
         if role.kind == "log_near":
             return Log(1e-3, 1e3)
-        strong, weak = self._useful_strengths(facts)
+        if role.kind == "l1_ratio":
+            return Lin(0.0, 1.0)
+        sparse = self.l1_ratio or "l1_ratio" in self.roles
+        strong, weak = self._strengths_with_l1(facts) if sparse else self._useful_strengths(facts)
         other = np.asarray(self.values.get("lam" if role.kind == "log_c" else "C", 1.0), float)
-        scale = float(np.exp(np.mean(np.log(other))))
+        scale = float(np.exp(np.mean(np.log(other)))) * (self.averages / facts.mass if self.averages else 1.0)
         if role.kind == "log_c":
             return Log(strong * scale, weak * scale, per=per)
         return Log(scale / (weak * role.factor), scale / (strong * role.factor), per=per)
@@ -106,6 +136,13 @@ class LinearModel(Model):
         if facts.row_moment is not None and facts.row_moment > 0:
             weak = 1e3 / (curvature * facts.row_moment)
         return float(1e-3 / (curvature * positive.max())), float(weak)
+
+    def _strengths_with_l1(self, facts: DataFacts) -> tuple[float, float]:
+        """The same with an L1 norm: from where a column begins to matter, at the earliest, to 10,000 times that."""
+        slope = typical_curvature(self.loss, facts.spread) * facts.spread * np.sqrt(facts.mass)
+        longest = float(np.sqrt(facts.second_moment.max(initial=0.0)))
+        first = self.l1_floor / max(slope * longest, np.finfo(float).tiny)
+        return first, self.l1_range * first
 
     @staticmethod
     def _widest_weights(facts: DataFacts) -> Array:
@@ -135,28 +172,21 @@ class LinearModel(Model):
                 "reference acts through proximity, which is 0; tune it as well, or give the estimator a positive one"
             )
 
-    def problems(
-        self,
-        sheets: Sequence[Sheet],
-        space: Space,
-        dimensions: Mapping[str, Dimension],
-        landmarks: Sequence[Array] | None = None,
-        like: Sequence[Any] | None = None,
-    ) -> list[Any]:
+    def problems(self, parts: Assembly) -> list[Any]:
         """One problem for every sheet; there are no kernels to see through landmarks."""
-        total = sum(len(sheet.splits) * len(sheet.rows.Y) for sheet in sheets)
+        total = sum(len(sheet.splits) * len(sheet.rows.Y) for sheet in parts.sheets)
         return [
             assemble(
                 self,
                 sheet.X,
                 sheet.rows,
                 sheet.splits,
-                space,
-                dimensions=dimensions,
+                parts.space,
+                dimensions=parts.dimensions,
                 standardize=sheet.standardize,
                 n_total=total,
             )
-            for sheet in sheets
+            for sheet in parts.sheets
         ]
 
     def _is_boxed(self, parameters: ParameterMap) -> bool:
@@ -166,7 +196,9 @@ class LinearModel(Model):
     def starting_points(
         self, bilevel: Bilevel, values: Sequence[Mapping[str, Any]], count: int | None = None
     ) -> list[Array]:
-        """See :func:`foldwise.models.linear.starts.default_starts`; with boxes each costs a solution."""
+        """See :mod:`foldwise.models.linear.starts`; with boxes each costs a solution."""
+        if bilevel.problems[0].form == "sparse":
+            return along_the_path(bilevel, count)
         return default_starts(bilevel, count)
 
     def many_valleys(self, space: Space) -> bool:
@@ -226,13 +258,15 @@ def assemble(
         model.intercept_penalty,
     )
     counts = criterion_weights(model, stored, folds, dimensions)
-    parts = (design, stored.Y, folds, model.loss, parameters, penalty, stored.weight, counts, n_total)
+    data = TaskData(stored.Y, folds, model.loss, parameters, stored.weight, counts, n_total)
     if model.loss.polyhedral:
         fixed = None if "reference" in dimensions else model.reference
-        return PolyhedralProblem(*parts, l1_ratio=model.l1_ratio, reference=fixed)
+        return PolyhedralProblem(data, design, penalty, model.l1_ratio, fixed)
+    if model.l1_ratio or "l1_ratio" in dimensions:
+        return SparseProblem(data, design, penalty, model.reference)
     if model._is_boxed(parameters):
-        return BoxedProblem(*parts, reference=model.reference)
-    return LinearProblem(*parts)
+        return BoxedProblem(data, design, penalty, model.reference)
+    return LinearProblem(data, design, penalty)
 
 
 def _standardisation(

@@ -8,7 +8,7 @@ from foldwise.bilevel import Bilevel
 from foldwise.models.base import Array
 from foldwise.space import Block
 
-__all__ = ["default_starts"]
+__all__ = ["along_the_path", "default_starts"]
 
 FACTORS = np.exp(np.linspace(-16.0, 16.0, 129))
 NEARLY = 1.01
@@ -57,6 +57,30 @@ def default_starts(bilevel: Bilevel, count: int | None = None) -> list[Array]:
     # A box regularises too: with it, a start where the penalty does little is worth a look.
     starts.insert(1, space.clip(starts[0] + np.log(10.0) * strength))
     return [_tightened(bilevel, theta, boxes) for theta in starts[:count]]
+
+
+PATH = (0.55, 0.4, 0.7, 0.85, 0.25)
+"""Points between the strongest and the weakest L1 norm that are worth a look, the likeliest first."""
+
+
+def along_the_path(bilevel: Bilevel, count: int | None = None) -> list[Array]:
+    """Points with an L1 norm from strong to weak; everything else is in the middle of its bounds."""
+    space = bilevel.space
+    strength, tube = _directions(bilevel)
+    middle = 0.5 * (space.lower + space.upper)
+    middle[tube] = space.lower[tube]
+    if not strength.any():
+        return [middle]
+    out = []
+    for share in PATH[:count]:
+        theta = middle.copy()
+        weak, strong = space.upper, space.lower
+        up = strength > 0
+        theta[up] = (strong + share * (weak - strong))[up]
+        down = strength < 0
+        theta[down] = (weak - share * (weak - strong))[down]
+        out.append(theta)
+    return out
 
 
 def _boxes(bilevel: Bilevel) -> list[tuple[Block, slice, int]]:

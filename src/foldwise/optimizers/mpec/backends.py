@@ -15,11 +15,11 @@ from typing import Any
 
 import numpy as np
 
-from foldwise.optimizers.mpec.nlp import Program
+from foldwise.optimizers.mpec.nlp import NonlinearProgram
 from foldwise.optimizers.mpec.packages import load_package
 from foldwise.optimizers.mpec.quiet import held_interrupt, quiet
 
-__all__ = ["BACKENDS", "PRESETS", "Duals", "Outcome", "Watch", "solve"]
+__all__ = ["BACKENDS", "PRESETS", "Duals", "IterateWatch", "Outcome", "solve"]
 
 Duals = tuple[np.ndarray, np.ndarray]
 """Multipliers of the lower and of the upper bounds."""
@@ -48,7 +48,7 @@ class Outcome:
 
 
 def solve(
-    program: Program,
+    program: NonlinearProgram,
     x: np.ndarray,
     y: np.ndarray | None = None,
     *,
@@ -63,7 +63,7 @@ def solve(
 
     Parameters
     ----------
-    program : Program
+    program : NonlinearProgram
     backend : {"uno", "ipopt"}
     preset : {"filtersqp", "filterslp"}
         Of Uno.
@@ -81,7 +81,7 @@ def solve(
 class Call:
     """What a back-end is asked, as in :func:`solve`."""
 
-    program: Program
+    program: NonlinearProgram
     x: np.ndarray
     y: np.ndarray | None
     preset: str
@@ -91,10 +91,10 @@ class Call:
     bound_duals: Duals | None
 
 
-class Watch:
+class IterateWatch:
     """Follows the iterates: remembers the best one, sees the deadline, keeps an exception for afterwards."""
 
-    def __init__(self, program: Program, x: np.ndarray, deadline: float | None) -> None:
+    def __init__(self, program: NonlinearProgram, x: np.ndarray, deadline: float | None) -> None:
         self.program, self.deadline = program, deadline
         self.began = time.perf_counter()
         self.late = False
@@ -189,7 +189,7 @@ def _uno(call: Call) -> Outcome:
     unopy = load_package("unopy")
     if call.preset not in PRESETS:
         raise ValueError(f"unknown preset {call.preset!r} of Uno; use one of: {', '.join(PRESETS)}")
-    watch = Watch(call.program, call.x, call.deadline)
+    watch = IterateWatch(call.program, call.x, call.deadline)
     try:
         model = _uno_model(unopy, call.program, watch)
         model.set_initial_primal_iterate(call.x)
@@ -227,7 +227,7 @@ def _uno(call: Call) -> Outcome:
     return watch.outcome(point, rows, status, f"{how}, {quality}", int(result.number_iterations))
 
 
-def _uno_model(unopy: Any, program: Program, watch: Watch) -> Any:
+def _uno_model(unopy: Any, program: NonlinearProgram, watch: IterateWatch) -> Any:
     """The program as Uno takes it."""
     model = unopy.Model(
         unopy.PROBLEM_NONLINEAR, program.n, program.lower, program.upper, unopy.ZERO_BASED_INDEXING
@@ -277,7 +277,7 @@ FAR = 1e19
 
 def _ipopt(call: Call) -> Outcome:
     ipyopt = load_package("ipyopt")
-    program, watch = call.program, Watch(call.program, call.x, call.deadline)
+    program, watch = call.program, IterateWatch(call.program, call.x, call.deadline)
     latest, counted = call.x.copy(), [0]
     noted: list[int] = []
 

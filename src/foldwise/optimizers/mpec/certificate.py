@@ -30,7 +30,7 @@ import scipy.sparse as sp
 from foldwise.optimizers.mpec.highs import LinearProgram
 from foldwise.optimizers.mpec.mpcc import Mpcc
 
-__all__ = ["Verdict", "b_stationary", "certify"]
+__all__ = ["StationarityVerdict", "b_stationary", "certify"]
 
 NEAR = 1e-5
 """Distance below which a bound, a row or a side counts as active."""
@@ -45,7 +45,7 @@ MOST_SECONDS = 10.0
 
 
 @dataclass(frozen=True, eq=False)
-class Verdict:
+class StationarityVerdict:
     """Whether a point is B-stationary: True, False, or None where it was not decided, with the reason in words.
 
     Attributes
@@ -143,7 +143,9 @@ def certify(mpcc: Mpcc, x: np.ndarray, near: float = NEAR, seconds: float | None
     }
 
 
-def b_stationary(local: Local, most: int = MOST_PROGRAMS, seconds: float = MOST_SECONDS) -> Verdict:
+def b_stationary(
+    local: Local, most: int = MOST_PROGRAMS, seconds: float = MOST_SECONDS
+) -> StationarityVerdict:
     """Certify or refute B-stationarity by branching on the biactive pairs.
 
     A node holds one side of some biactive pairs at zero and lets the others be merely nonnegative: a linear program
@@ -154,8 +156,8 @@ def b_stationary(local: Local, most: int = MOST_PROGRAMS, seconds: float = MOST_
     scale = float(np.abs(local.mpcc.cost).sum()) or 1.0
     count = 0
 
-    def verdict(holds: bool | None, reason: str, **found: Any) -> Verdict:
-        return Verdict(holds, reason, len(both), count, most, **found)
+    def verdict(holds: bool | None, reason: str, **found: Any) -> StationarityVerdict:
+        return StationarityVerdict(holds, reason, len(both), count, most, **found)
 
     if (wrong := local.violation()) > local.near:
         return verdict(None, f"the point keeps rows, bounds and pairs to {wrong:.1g} only")
@@ -257,7 +259,7 @@ def _reach(local: Local, d: np.ndarray) -> float:
     return step
 
 
-def _classify(local: Local, verdict: Verdict, seconds: float | None) -> str:
+def _classify(local: Local, verdict: StationarityVerdict, seconds: float | None) -> str:
     """The strongest class that the multipliers, or the verdict, show."""
     (zero_g, zero_h), both = local.zero, local.both
     system = _System(local, seconds)

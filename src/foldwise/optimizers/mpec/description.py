@@ -19,7 +19,7 @@ import numpy as np
 
 from foldwise.problems.written import Task
 
-__all__ = ["CRITERIA", "Choice", "Description", "Solution", "Task"]
+__all__ = ["CRITERIA", "Choice", "Description", "Task", "TrainedMachine"]
 
 LOSSES = ("hinge", "epsilon_insensitive")
 CRITERIA = ("absolute", "hinge", "misclassification")
@@ -80,7 +80,7 @@ class Choice:
 
 
 @dataclass(eq=False)
-class Solution:
+class TrainedMachine:
     """A trained machine: ``w, b`` and the multipliers of the rows, ``alpha`` (hinge) or ``up - down`` (tube).
 
     For the hinge ``alpha_j`` in ``[0, C v_j]`` is the multiplier of the margin; for the tube ``up`` and ``down`` are
@@ -284,7 +284,7 @@ class Description:
         C, epsilon = float(np.clip(choice.C, *self.C)), float(np.clip(choice.epsilon, *self.epsilon))
         return Choice(C, epsilon, box, lower, near, reference, _clipped(choice.gamma, self.gamma))
 
-    def value(self, solutions: Sequence[Solution]) -> float:
+    def value(self, solutions: Sequence[TrainedMachine]) -> float:
         """The criterion at these machines."""
         return sum(self._error(t, s.z_val) for t, s in zip(self.tasks, solutions, strict=True))
 

@@ -21,7 +21,7 @@ from typing import Any
 
 import numpy as np
 
-from foldwise.optimizers.mpec.description import Choice, Description, Solution, Task
+from foldwise.optimizers.mpec.description import Choice, Description, Task, TrainedMachine
 from foldwise.optimizers.mpec.mpcc import Builder, Curve, Mpcc, Side
 
 __all__ = ["FORMS", "Block", "Formulation"]
@@ -108,7 +108,7 @@ class Formulation(ABC):
 
     @abstractmethod
     def _encode_coefficients(
-        self, x: np.ndarray, choice: Choice, task: Task, block: Block, solution: Solution
+        self, x: np.ndarray, choice: Choice, task: Task, block: Block, solution: TrainedMachine
     ) -> None:
         """Write ``u``, and the multipliers that bind it, into ``x``."""
 
@@ -190,7 +190,7 @@ class Formulation(ABC):
             builder.pairs(n, [(wrong, 1.0)], [(right, 1.0)], t)
             builder.pairs(n, [(short, 1.0)], [(wrong, -1.0)], t, h0=1.0)
 
-    def encode(self, choice: Choice, solutions: Sequence[Solution]) -> np.ndarray:
+    def encode(self, choice: Choice, solutions: Sequence[TrainedMachine]) -> np.ndarray:
         """The point of the program where the machines are these: feasible and complementary when they are optimal."""
         x, unit = np.zeros(self.mpcc.n), self.unit_at(choice.C)
         x[self.index["strength"]] = self._strength(choice.C)

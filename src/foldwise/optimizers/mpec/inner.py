@@ -7,7 +7,7 @@ from dataclasses import replace
 import numpy as np
 
 from foldwise.design import DenseDesign
-from foldwise.optimizers.mpec.description import Choice, Description, Solution, Task
+from foldwise.optimizers.mpec.description import Choice, Description, Task, TrainedMachine
 from foldwise.problems.dual import decision_limits
 from foldwise.problems.pieces import ActiveSet, Pieces, box_unit
 from foldwise.solvers.qp import ExactQP
@@ -33,7 +33,7 @@ class Evaluator:
         self._active: list[ActiveSet | None] = [None] * len(description.tasks)
         self._w: list[np.ndarray | None] = [None] * len(description.tasks)
 
-    def __call__(self, choice: Choice) -> tuple[float, list[Solution]]:
+    def __call__(self, choice: Choice) -> tuple[float, list[TrainedMachine]]:
         """The true objective and the machines."""
         D, choice = self.description, self.description.clip(choice)
         if D.gamma is None:
@@ -63,7 +63,7 @@ class Evaluator:
             choice = replace(choice, box=box)
         return choice
 
-    def _train(self, t: int, choice: Choice) -> Solution:
+    def _train(self, t: int, choice: Choice) -> TrainedMachine:
         """A linear machine, by the active-set method."""
         D, task = self.description, self.description.tasks[t]
         problem, w = pieces(D, task, choice), self._w[t]
@@ -78,7 +78,7 @@ class Evaluator:
         else:
             alpha, beta = np.maximum(-end.alpha, 0.0), np.maximum(end.alpha, 0.0)
         z, z_val = task.X @ weights + b, task.X_val @ weights + b
-        return Solution(weights, b, alpha, z, z_val, beta, shift is not None)
+        return TrainedMachine(weights, b, alpha, z, z_val, beta, shift is not None)
 
 
 def gaussian(A: np.ndarray, B: np.ndarray, gamma: np.ndarray) -> np.ndarray:
@@ -87,7 +87,7 @@ def gaussian(A: np.ndarray, B: np.ndarray, gamma: np.ndarray) -> np.ndarray:
     return np.asarray(np.exp(-exponent))
 
 
-def _train_kernel(D: Description, task: Task, choice: Choice) -> Solution:
+def _train_kernel(D: Description, task: Task, choice: Choice) -> TrainedMachine:
     """A machine with a Gaussian kernel, by LIBSVM."""
     from sklearn.svm import SVC
 
@@ -100,7 +100,7 @@ def _train_kernel(D: Description, task: Task, choice: Choice) -> Solution:
     z, z_val = K @ signed + b, K_val @ signed + b
     c = np.full(len(alpha), choice.C)
     loose = _to_the_middle(D, task, choice, c, signed, z) is not None
-    return Solution(np.zeros(0), b, alpha, z, z_val, loose=loose)
+    return TrainedMachine(np.zeros(0), b, alpha, z, z_val, loose=loose)
 
 
 def _to_the_middle(

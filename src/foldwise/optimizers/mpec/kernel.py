@@ -15,7 +15,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from foldwise.optimizers.mpec.description import Choice, Description, Solution, Task
+from foldwise.optimizers.mpec.description import Choice, Description, Task, TrainedMachine
 from foldwise.optimizers.mpec.formulation import Block, Formulation
 from foldwise.optimizers.mpec.mpcc import Builder, Curve
 
@@ -79,7 +79,7 @@ class KernelFormulation(Formulation):
         x[self.index["gamma"]] = choice.gamma
 
     def _encode_coefficients(
-        self, x: np.ndarray, choice: Choice, task: Task, block: Block, solution: Solution
+        self, x: np.ndarray, choice: Choice, task: Task, block: Block, solution: TrainedMachine
     ) -> None:
         """Nothing more: the coefficients are the multipliers."""
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from foldwise.optimizers.mpec.description import Choice, Description, Solution, Task
+from foldwise.optimizers.mpec.description import Choice, Description, Task, TrainedMachine
 from foldwise.optimizers.mpec.formulation import Block, Formulation
 from foldwise.optimizers.mpec.mpcc import Builder, Side
 
@@ -141,7 +141,7 @@ class LinearFormulation(Formulation):
                 x[self.index["delta"]], x[self.index["gap"]] = choice.box > 0, choice.box
 
     def _encode_coefficients(
-        self, x: np.ndarray, choice: Choice, task: Task, block: Block, solution: Solution
+        self, x: np.ndarray, choice: Choice, task: Task, block: Block, solution: TrainedMachine
     ) -> None:
         w = x[block["w"]] = solution.w
         if "above" in block:

@@ -102,8 +102,8 @@ def successive_linearisation(
         values.append(value)
         if len(values) > SPAN and values[-1 - SPAN] - value < slow * abs(value):
             return Linearised(x, "slow", iteration + 1, weight)
-        bend = weight * float((mpcc.G @ move) @ (mpcc.H @ move))
-        step = 1.0 if bend <= 0 else min(1.0, -slope / (2.0 * bend))
+        curvature = weight * float((mpcc.G @ move) @ (mpcc.H @ move))
+        step = 1.0 if curvature <= 0 else min(1.0, -slope / (2.0 * curvature))
         x = vertex if step == 1.0 else x + step * move
         if watch is not None and watch(x, step):
             return Linearised(x, "stopped", iteration + 1, weight)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, fields
 from typing import Any, ClassVar
 
@@ -13,7 +13,7 @@ from foldwise.arguments import FLAG, NONE, Table, integer, number, one_of
 from foldwise.optimizers.base import Minimizer, Trace
 from foldwise.optimizers.mpec.description import Choice, Description
 from foldwise.optimizers.mpec.inner import Evaluator
-from foldwise.optimizers.mpec.run import SAME, Answer, Stage, certificate_at
+from foldwise.optimizers.mpec.run import SAME, Answer, Run, Stage, certificate_at
 from foldwise.optimizers.mpec.slams import solve_slams
 from foldwise.optimizers.mpec.solve import solve_mpec
 from foldwise.optimizers.mpec.translation import NEEDS, Translation
@@ -42,6 +42,8 @@ class _OneProgram(Minimizer):
         Status.CONVERGED: "The program of all folds is solved to its tolerance; details holds its certificate.",
         Status.STALLED: "The program of all folds is not solved to its tolerance; this is the best point seen.",
     }
+    solve: ClassVar[Callable[..., Answer]]
+    """What takes a run from a start to its answer."""
     max_pairs: int
     n_max: int | None
     from_start: bool
@@ -79,9 +81,9 @@ class _OneProgram(Minimizer):
 
         evaluate, start = Evaluator(description), translation.choice(theta)
         evaluate(start)  # it counts, and where it is the best it is improved too
-        common = {"max_time": left, "on_stage": on_stage, "evaluate": evaluate}
+        run = Run.begin(description, left, on_stage, evaluate)
         try:
-            answer = self._solve(description, start=start if self.from_start else None, **common)
+            answer = self.solve(run, start=start if self.from_start else None, **self._own())
         except KeyboardInterrupt:
             # Points that were trained between two stages are not recorded; the best of them is worth it.
             if evaluate.best is not None:
@@ -109,12 +111,9 @@ class _OneProgram(Minimizer):
                 "program, fewer rows or folds, or raise max_pairs in method_options"
             )
 
-    def _solve(self, description: Description, **common: Any) -> Answer:
-        raise TypeError(f"{type(self).__name__} does not define _solve")
-
-    def _own(self, *others: str) -> dict[str, Any]:
+    def _own(self) -> dict[str, Any]:
         """The method's options that its solver takes."""
-        apart = ("n_max", "from_start", "max_pairs", *others)
+        apart = ("n_max", "from_start", "max_pairs")
         return {f.name: getattr(self, f.name) for f in fields(self) if f.name not in apart}  # type: ignore[arg-type]
 
 
@@ -163,6 +162,7 @@ class Mpec(_OneProgram):
         "max_pairs": integer(),
     }
     name = "mpec"
+    solve = staticmethod(solve_mpec)
 
     def _check(self, D: Description) -> None:
         """Options that the kernel program does not have must be as they are by default."""
@@ -174,9 +174,6 @@ class Mpec(_OneProgram):
                     f"the kernel program has no {name}; got {name}={given!r}. Leave it out: it has one form and runs "
                     "from one start"
                 )
-
-    def _solve(self, description: Description, **common: Any) -> Answer:
-        return solve_mpec(description, **self._own(), **common)
 
 
 @dataclass(frozen=True)
@@ -213,14 +210,12 @@ class Slams(_OneProgram):
         "max_pairs": integer(),
     }
     name = "slams"
+    solve = staticmethod(solve_slams)
 
     def _check(self, D: Description) -> None:
         super()._check(D)
         if D.gamma is not None:
             raise ValueError(f"method {self.name!r} does not solve kernel machines, 'mpec' does; {NEEDS}")
-
-    def _solve(self, description: Description, **common: Any) -> Answer:
-        return solve_slams(description, **self._own(), **common)
 
 
 def _details(answer: Answer) -> dict[str, Any]:

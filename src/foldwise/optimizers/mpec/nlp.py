@@ -7,12 +7,12 @@ import scipy.sparse as sp
 
 from foldwise.optimizers.mpec.mpcc import Mpcc, Terms
 
-__all__ = ["RELAXATIONS", "Program", "piece", "relax"]
+__all__ = ["RELAXATIONS", "NonlinearProgram", "piece", "relax"]
 
 RELAXATIONS = ("pairwise", "aggregated", "penalty")
 
 
-class Program:
+class NonlinearProgram:
     r"""Minimise ``c'x + q(x)`` subject to ``lower <= x <= upper`` and ``row_lower <= A x + q_r(x) <= row_upper``.
 
     Every ``q`` is a sum of bilinear terms, so the patterns of the Jacobian and of the Lagrangian's Hessian are
@@ -120,7 +120,7 @@ class Program:
         return float(max(np.max(part, initial=0.0) for part in parts))
 
 
-def piece(mpcc: Mpcc, x: np.ndarray) -> Program:
+def piece(mpcc: Mpcc, x: np.ndarray) -> NonlinearProgram:
     """The smooth program around ``x`` that holds the smaller side of every pair at zero."""
     g, h = mpcc.sides(x)
     first = g <= h
@@ -131,10 +131,10 @@ def piece(mpcc: Mpcc, x: np.ndarray) -> Program:
     # A side that is one variable is held by its bounds: fewer rows, and none that repeats a bound.
     columns, entries = held[alone].indices, held[alone].data
     lower[columns] = upper[columns] = np.clip(value[alone] / entries, lower[columns], upper[columns])
-    return Program(mpcc, (held[~alone], value[~alone], value[~alone]), bounds=(lower, upper))
+    return NonlinearProgram(mpcc, (held[~alone], value[~alone], value[~alone]), bounds=(lower, upper))
 
 
-def relax(mpcc: Mpcc, tol: float, kind: str = "pairwise", weight: float = 1.0) -> Program:
+def relax(mpcc: Mpcc, tol: float, kind: str = "pairwise", weight: float = 1.0) -> NonlinearProgram:
     """Replace complementarity by something smooth.
 
     "pairwise": the product of every pair is at most ``tol``. "aggregated": the sum of the products of every training
@@ -147,10 +147,10 @@ def relax(mpcc: Mpcc, tol: float, kind: str = "pairwise", weight: float = 1.0) -
     if kind == "penalty":
         cost = mpcc.cost + weight * np.asarray(linear.sum(axis=0)).ravel()
         inside = Terms(terms.row, terms.i, terms.j, weight * terms.coef)
-        return Program(mpcc, cost=cost, objective_terms=inside)
+        return NonlinearProgram(mpcc, cost=cost, objective_terms=inside)
     if kind == "aggregated":
         labels, place = np.unique(mpcc.task, return_inverse=True)
         shape = len(labels), len(place)
         total = sp.csr_matrix((np.ones(len(place)), (place, np.arange(len(place)))), shape)
         linear, constant, terms = total @ linear, total @ constant, terms.shifted(place)
-    return Program(mpcc, (linear, np.full(len(constant), -np.inf), tol - constant), terms)
+    return NonlinearProgram(mpcc, (linear, np.full(len(constant), -np.inf), tol - constant), terms)

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from foldwise.optimizers.mpec.certificate import Local, b_stationary, certify
-from foldwise.optimizers.mpec.description import Choice, Description, Solution
+from foldwise.optimizers.mpec.description import Choice, Description, TrainedMachine
 from foldwise.optimizers.mpec.formulation import Formulation
 from foldwise.optimizers.mpec.inner import Evaluator
 from foldwise.optimizers.mpec.kernel import KernelFormulation
@@ -59,7 +59,7 @@ class Answer:
         The best hyper-parameters seen.
     objective : float
         The true criterion there: with every machine trained exactly.
-    solutions : list of Solution
+    solutions : list of TrainedMachine
         The machines.
     claimed, gap : float
         What the best solve took for the objective, and how far that is from the true one.
@@ -76,7 +76,7 @@ class Answer:
 
     choice: Choice
     objective: float
-    solutions: list[Solution]
+    solutions: list[TrainedMachine]
     claimed: float
     gap: float
     status: str
@@ -138,7 +138,7 @@ class Point:
 
     value: float
     choice: Choice
-    solutions: list[Solution]
+    solutions: list[TrainedMachine]
     x: np.ndarray
     exact: Formulation
 
@@ -193,7 +193,7 @@ class Run:
         x: np.ndarray,
         name: str,
         tol: float,
-        how: tuple[str, str],
+        ended: tuple[str, str],
         iterations: int,
         elapsed: float,
         final: bool = True,
@@ -209,7 +209,7 @@ class Run:
             choice = self.evaluate.narrowed(choice)
             value, _ = self.evaluate(choice)
         claimed = float(mpcc.cost @ x)
-        stage = Stage(name, tol, *how, iterations, claimed, value, elapsed)
+        stage = Stage(name, tol, *ended, iterations, claimed, value, elapsed)
         self.stages.append(stage)
         before = self.last
         if (
@@ -221,8 +221,8 @@ class Run:
             self.last = {
                 "claimed": claimed,
                 "objective": value,
-                "status": how[0],
-                "detail": how[1],
+                "status": ended[0],
+                "detail": ended[1],
                 "complementarity": mpcc.residual(x),
                 "product": float(np.max(g * h, initial=0.0)),
                 "final": final,
@@ -254,7 +254,7 @@ class Run:
         return None if self.polish is None else self.polish(exact, x, until)
 
     def settle(
-        self, formulation: Formulation, x: np.ndarray, name: str, tol: float, how: tuple[str, str]
+        self, formulation: Formulation, x: np.ndarray, name: str, tol: float, ended: tuple[str, str]
     ) -> None:
         """From the end of a homotopy to the minimiser of the linear piece of the exact program that it lies on."""
         if not isinstance(formulation, LinearFormulation):
@@ -266,7 +266,7 @@ class Run:
         vertex = self.vertex(choice, there, self.last["objective"], self.deadline)
         if vertex is not None:
             elapsed = time.perf_counter() - began
-            self.record(exact, vertex, name, tol, (how[0], f"{how[1]}; settled"), 0, elapsed)
+            self.record(exact, vertex, name, tol, (ended[0], f"{ended[1]}; settled"), 0, elapsed)
             self._nudge(exact.decode(vertex))
 
     def _nudge(self, choice: Choice) -> None:

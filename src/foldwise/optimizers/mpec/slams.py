@@ -7,12 +7,11 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from foldwise.optimizers.mpec.description import Choice, Description
+from foldwise.optimizers.mpec.description import Choice
 from foldwise.optimizers.mpec.formulation import Formulation
-from foldwise.optimizers.mpec.inner import Evaluator
 from foldwise.optimizers.mpec.linearisation import LinearPrograms, settle, successive_linearisation
 from foldwise.optimizers.mpec.packages import load_package
-from foldwise.optimizers.mpec.run import HOLD, Answer, OnStage, Run
+from foldwise.optimizers.mpec.run import HOLD, Answer, Run
 
 __all__ = ["LINEAR_PROGRAMS", "ROUNDS", "linearise", "solve_slams"]
 
@@ -23,7 +22,7 @@ ROUNDS, LINEAR_PROGRAMS = 3, 60
 
 
 def solve_slams(
-    description: Description,
+    run: Run,
     *,
     early: bool = False,
     rounds: int = ROUNDS,
@@ -32,16 +31,13 @@ def solve_slams(
     n_starts: int = 1,
     max_iter: int = LINEAR_PROGRAMS,
     patience: int = 4,
-    max_time: float | None = None,
-    on_stage: OnStage | None = None,
-    evaluate: Evaluator | None = None,
 ) -> Answer:
     """Successive linearisation of the penalised program in the "C" form.
 
     Parameters
     ----------
-    description : Description
-        Of a linear machine.
+    run : Run
+        Begun on the description of a linear machine; it has the time limit.
     early : bool
         The early-stopping variant: one pass, which leaves a weight when ``patience`` linear programs have not lowered
         the true objective by a thousandth.
@@ -56,15 +52,12 @@ def solve_slams(
         Grid points to start from.
     max_iter : int
         Linear programs per weight.
-    max_time : float, optional
-        Seconds.
-    on_stage : callable(Stage, Choice), optional
-    evaluate : Evaluator, optional
 
     Returns
     -------
     Answer
     """
+    description = run.description
     if description.gamma is not None:
         raise ValueError(
             "the rows of a kernel program are not linear, as slams needs them; use method='mpec'"
@@ -75,7 +68,6 @@ def solve_slams(
             "tune reference alone"
         )
     load_package("highspy")
-    run = Run.begin(description, max_time, on_stage, evaluate)
     linearise(run, run.starts(start, n_starts), early, rounds, tol, max_iter, patience)
     return run.answer(tol)
 
@@ -172,8 +164,8 @@ class _Passes:
             if exact is not None:
                 x, status = exact, "solved"
         elapsed = time.perf_counter() - began
-        how = status, result.status
-        choice = run.record(self.formulation, x, self.name, tol, how, programs_solved, elapsed)
+        words = status, result.status
+        choice = run.record(self.formulation, x, self.name, tol, words, programs_solved, elapsed)
         if run.stages[-1].objective < seen.value:
             seen.value, seen.choice = run.stages[-1].objective, choice
         return seen

@@ -9,10 +9,9 @@ import numpy as np
 from foldwise.optimizers.mpec.backends import BACKENDS, PRESETS, Outcome, solve
 from foldwise.optimizers.mpec.description import Choice, Description
 from foldwise.optimizers.mpec.formulation import FORMS, Formulation
-from foldwise.optimizers.mpec.inner import Evaluator
-from foldwise.optimizers.mpec.nlp import RELAXATIONS, Program, piece, relax
+from foldwise.optimizers.mpec.nlp import RELAXATIONS, NonlinearProgram, piece, relax
 from foldwise.optimizers.mpec.packages import load_package
-from foldwise.optimizers.mpec.run import Answer, OnStage, Run, formulate, unit_of
+from foldwise.optimizers.mpec.run import Answer, Run, formulate, unit_of
 from foldwise.optimizers.mpec.slams import linearise
 
 __all__ = ["solve_mpec"]
@@ -30,7 +29,7 @@ another minimum."""
 
 
 def solve_mpec(
-    description: Description,
+    run: Run,
     *,
     backend: str = "auto",
     preset: str = "filterslp",
@@ -42,15 +41,13 @@ def solve_mpec(
     start: Choice | None = None,
     n_starts: int | None = None,
     max_iter: int = 500,
-    max_time: float | None = None,
-    on_stage: OnStage | None = None,
-    evaluate: Evaluator | None = None,
 ) -> Answer:
     """The relaxed program by a nonlinear solver, with a homotopy on the tolerance of complementarity.
 
     Parameters
     ----------
-    description : Description
+    run : Run
+        Begun on a description; it has the time limit.
     backend : {"auto", "uno", "ipopt"}
         "auto" is "uno", and "ipopt" for kernel machines and for misclassification, where Uno claims errors that are far
         too low.
@@ -73,20 +70,19 @@ def solve_mpec(
     n_starts : int, optional
         Starts in all; those after the first are the best points of the grid. By default 2 for small programs of linear
         machines, else 1.
-    max_iter, max_time : iterations of each solve, and seconds in all
-    on_stage : callable(Stage, Choice), optional
-    evaluate : Evaluator, optional
+    max_iter : int
+        Iterations of each solve.
 
     Returns
     -------
     Answer
     """
-    D, kernel = description, description.gamma is not None
+    D = run.description
+    kernel = D.gamma is not None
     if first_tol is None:
         first_tol = max(KERNEL_FIRST_TOL, tol) if kernel else FIRST_TOL
     _check(backend, preset, form, complementarity, tol, first_tol)
     settings = {"backend": _loaded(backend, D), "preset": preset, "max_iter": max_iter}
-    run = Run.begin(D, max_time, on_stage, evaluate)
     run.polish = lambda exact, x, until: _piece(exact, x, until, settings)
     chain = chain and not kernel
     if n_starts is None:
@@ -150,16 +146,16 @@ def _homotopy(
         if outcome.status not in ("solved", "time limit"):
             outcome = _again(run, formulation, program, outcome, settings)
         x, y, bound_duals = outcome.x, outcome.y, outcome.bound_duals
-        how, late = (outcome.status, outcome.detail), run.late() or outcome.status == "time limit"
+        ended, late = (outcome.status, outcome.detail), run.late() or outcome.status == "time limit"
         end = late or level <= tol
-        run.record(formulation, x, name, float(level), how, outcome.iterations, outcome.elapsed, final=end)
+        run.record(formulation, x, name, float(level), ended, outcome.iterations, outcome.elapsed, final=end)
         if run.late() or outcome.status == "time limit":
             return
-    run.settle(formulation, x, name, tol, how)
+    run.settle(formulation, x, name, tol, ended)
 
 
 def _again(
-    run: Run, formulation: Formulation, program: Program, failed: Outcome, settings: dict[str, Any]
+    run: Run, formulation: Formulation, program: NonlinearProgram, failed: Outcome, settings: dict[str, Any]
 ) -> Outcome:
     """Once more from the exact machines at the hyper-parameters reached: feasible for every tolerance."""
     choice = formulation.decode(failed.x)

@@ -18,7 +18,6 @@ import numpy as np
 
 from foldwise.bilevel import Bilevel
 from foldwise.criteria import WINDOW, row_curvature
-from foldwise.losses import Squared
 from foldwise.optimizers.pbp.subproblem import ArrowModel, Polyhedron
 from foldwise.optimizers.quadratic import natural_units
 from foldwise.problems.curvature import PieceGram, WeightedGram, is_gram_free
@@ -171,21 +170,21 @@ class Penalised:
         """The convex approximation (45): the outer objective to second order, the residual to first."""
         H, K, g, R = [], [], [], []
         p = self.space.size
-        for problem, kept, w, z, residual, unit in zip(
+        for problem, workspace, w, z, residual, unit in zip(
             self.problems, self.workspaces, centre.W, centre.Z, centre.residual, self.column, strict=True
         ):
             par, tasks = problem.parameters(centre.theta), np.arange(problem.n_tasks)
             at = problem.at(w, centre.theta, z)
-            response = SmoothLinearization(problem, at, kept, factored=False)
+            response = SmoothLinearization(problem, at, workspace, factored=False)
             both = np.outer(unit, unit)
-            H += [h / both for h in kept.hessians(par, problem.diagonal(par), tasks)]
+            H += [h / both for h in workspace.hessians(par, problem.diagonal(par), tasks)]
             K += list(response.cross() / unit[:, None] * self.unit)
             g += list(self._outer_gradient(problem, at) / unit)
             R += list(residual)
         q, Q = np.zeros(p), np.zeros((p, p))
         if self.bilevel.prior is not None:
-            _, slope, bend = self.bilevel.prior(centre.theta)
-            q, Q = slope * self.unit, bend * np.outer(self.unit, self.unit)
+            _, slope, curvature = self.bilevel.prior(centre.theta)
+            q, Q = slope * self.unit, curvature * np.outer(self.unit, self.unit)
         return ArrowModel(self._outer_hessian(centre), H, K, g, R, q, Q, beta)
 
     def _outer_gradient(self, problem: LinearProblem, point: LinearSolution) -> np.ndarray:
@@ -199,19 +198,20 @@ class Penalised:
         if self._outer_hessians is not None:
             return self._outer_hessians
         criterion, out = self.criterion, []
+        constant = criterion.constant_curvature
         for problem, w, z, unit in zip(self.problems, centre.W, centre.Z, self.column, strict=True):
             both, D = np.outer(unit, unit), problem.n_columns
             part = [np.zeros((D, D)) for _ in range(problem.n_tasks)]
             point = problem.at(w, centre.theta, z)
             for m, rows, decision, y, v in problem.validation(point):
-                gram = problem.validation_gram(m) if isinstance(criterion, Squared) else None
+                gram = None if constant is None else problem.validation_gram(m)
                 if gram is not None:
-                    part[m] = 2.0 * gram / both
+                    part[m] = constant * gram / both
                     continue
-                bend = v * np.maximum(row_curvature(criterion, decision, y, v, WINDOW), 0.0)
-                part[m] = problem.design.gram(bend, rows) / both
+                curvature = v * np.maximum(row_curvature(criterion, decision, y, v, WINDOW), 0.0)
+                part[m] = problem.design.gram(curvature, rows) / both
             out += part
-        if isinstance(criterion, Squared):
+        if constant is not None:
             self._outer_hessians = out
         return out
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from foldwise.optimizers.pbp.penalised import Centre, Penalised
-from foldwise.optimizers.pbp.subgradient import Choice, choose, chosen_model
+from foldwise.optimizers.pbp.subgradient import Subgradient, choose, chosen_model
 from foldwise.optimizers.pbp.subproblem import ArrowModel, Polyhedron
 
 __all__ = ["Control", "Descent", "descend"]
@@ -45,7 +45,7 @@ class Descent:
     centre, tau : the last stability centre and proximity parameter
     values : list of float
         ``f`` at every stability centre, the first one included.
-    choice : Choice
+    choice : Subgradient
         The subgradient of greatest feasible descent at the last centre.
     kinks : int
         Rows at a kink at the last centre.
@@ -60,7 +60,7 @@ class Descent:
     centre: Centre
     tau: float
     values: list[float] = field(default_factory=list)
-    choice: Choice | None = None
+    choice: Subgradient | None = None
     kinks: int = 0
     ending: str = "limit"
     subproblems: int = 0

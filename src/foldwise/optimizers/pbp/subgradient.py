@@ -14,11 +14,11 @@ import numpy as np
 from foldwise.optimizers.pbp.penalised import Kinks
 from foldwise.optimizers.pbp.subproblem import ArrowModel, Polyhedron
 
-__all__ = ["Choice", "choose", "chosen_model"]
+__all__ = ["Subgradient", "choose", "chosen_model"]
 
 
 @dataclass(frozen=True, eq=False)
-class Choice:
+class Subgradient:
     """The chosen member of the subdifferential.
 
     Attributes
@@ -40,14 +40,14 @@ class Choice:
     usual2: float
 
 
-def choose(model: ArrowModel, kinks: Kinks, region: Polyhedron) -> Choice:
+def choose(model: ArrowModel, kinks: Kinks, region: Polyhedron) -> Subgradient:
     """Solve (46) by bounded least squares."""
     weights, theta = model.gradient()
     normals = region.active()
     alone = _balance(theta, normals)
     usual = float(sum(g @ g for g in weights) + alone @ alone)
     if not len(kinks):
-        return Choice(np.zeros(0), weights, alone, usual, usual)
+        return Subgradient(np.zeros(0), weights, alone, usual, usual)
     from scipy.optimize import lsq_linear
 
     # Columns: what each kink row adds per unit of its share, then the normals of active constraints.
@@ -78,8 +78,8 @@ def choose(model: ArrowModel, kinks: Kinks, region: Polyhedron) -> Choice:
         out[m] = rest[D * first[m] : D * first[m] + len(weights[m])]
     norm2 = float(sum(g @ g for g in out) + rest[len(rest) - p :] @ rest[len(rest) - p :])
     if norm2 > usual:  # rounding in the least squares; the usual choice is then as good
-        return Choice(np.zeros(k), weights, alone, usual, usual)
-    return Choice(found[:k], out, rest[len(rest) - p :], norm2, usual)
+        return Subgradient(np.zeros(k), weights, alone, usual, usual)
+    return Subgradient(found[:k], out, rest[len(rest) - p :], norm2, usual)
 
 
 def chosen_model(model: ArrowModel, kinks: Kinks, share: np.ndarray) -> ArrowModel:

@@ -13,7 +13,7 @@ from foldwise.solvers.semiparametric.columns import ColumnCache
 from foldwise.solvers.semiparametric.dual import Dual, rebalanced
 from foldwise.solvers.semiparametric.subproblem import Subproblem
 
-__all__ = ["Point", "Progress", "Watch", "decompose"]
+__all__ = ["DualPoint", "Limits", "Progress", "decompose"]
 
 LARGEST = 4000
 """Rows that a working set never exceeds, whatever the number of free ones."""
@@ -34,7 +34,7 @@ class Progress:
 
 
 @dataclass(eq=False)
-class Watch:
+class Limits:
     """Limits of a solve, and who wants to know how it goes."""
 
     max_time: float | None = None
@@ -67,7 +67,7 @@ class Watch:
 
 
 @dataclass(eq=False)
-class Point:
+class DualPoint:
     """Coefficients, multipliers of the orthogonal basis, and the kernel part of the decisions."""
 
     delta: np.ndarray
@@ -81,10 +81,10 @@ class Point:
 
 def decompose(
     dual: Dual,
-    point: Point,
+    point: DualPoint,
     subsolver: Callable[[Subproblem, float], None],
     cache: ColumnCache,
-    watch: Watch,
+    watch: Limits,
     *,
     tol: float,
     max_iter: int,
@@ -164,7 +164,7 @@ def _block(dual: Dual, cache: ColumnCache, working: np.ndarray, grow: bool) -> n
     return cache.block(working)
 
 
-def _settle(dual: Dual, point: Point, cache: ColumnCache, tol: float) -> None:
+def _settle(dual: Dual, point: DualPoint, cache: ColumnCache, tol: float) -> None:
     """Meet the equalities to rounding, if the free rows can without a violation above ``tol``."""
     Q = dual.basis.Q
     delta = rebalanced(point.delta.copy(), dual.C, Q, np.zeros(len(Q)))
@@ -172,7 +172,7 @@ def _settle(dual: Dual, point: Point, cache: ColumnCache, tol: float) -> None:
     if len(moved):
         f = point.f.copy()
         cache.add_to(f, moved, (delta - point.delta)[moved])
-        settled = Point(delta, point.eta, f)
+        settled = DualPoint(delta, point.eta, f)
         wrong, primal = settled.violation(dual)
         if max(float(wrong.max(initial=0.0)), primal) <= tol:
             point.delta, point.f = delta, f

@@ -13,7 +13,7 @@ from foldwise.linalg import LowRank, pivoted_cholesky
 from foldwise.result import Status
 from foldwise.solvers.semiparametric.active_set import active_set
 from foldwise.solvers.semiparametric.columns import ColumnCache, Columns
-from foldwise.solvers.semiparametric.decomposition import Point, Progress, Watch, decompose
+from foldwise.solvers.semiparametric.decomposition import DualPoint, Limits, Progress, decompose
 from foldwise.solvers.semiparametric.dual import Basis, Dual, violations
 from foldwise.solvers.semiparametric.first_order import first_order
 from foldwise.solvers.semiparametric.interior_point import interior_point
@@ -161,7 +161,7 @@ def solve(
     ('converged', True, [2.0])
     """
     run = _Run(source, Psi, y, C, epsilon, solver, tol, cache_size, max_iter, options)
-    watch = Watch(max_time, callback, trace)
+    watch = Limits(max_time, callback, trace)
     return run.solve(warm, watch)
 
 
@@ -208,7 +208,7 @@ class _Run:
             raise ValueError(f"options {sorted(unknown)} are not known; there are size, fresh and chunk")
         self.low_rank: int | None = None
 
-    def solve(self, warm: Any, watch: Watch) -> SemiparametricSolution:
+    def solve(self, warm: Any, watch: Limits) -> SemiparametricSolution:
         dual = self.dual
         point = self._start(warm)
         if self.solver.endswith("_alone"):
@@ -244,12 +244,12 @@ class _Run:
     left_out = 0.0
     """Bound on what the factor leaves out of the decisions, while they come from it."""
 
-    def _start(self, warm: Any) -> Point:
+    def _start(self, warm: Any) -> DualPoint:
         """Zero with the basis fitted to ``y``, or the given point within the bounds."""
         dual = self.dual
         n, Q = dual.source.n, dual.basis.Q
         if warm is None:
-            return Point(np.zeros(n), Q @ dual.y / max(n, 1), np.zeros(n))
+            return DualPoint(np.zeros(n), Q @ dual.y / max(n, 1), np.zeros(n))
         delta, beta = (np.asarray(part, float) for part in warm)
         if delta.shape != (n,) or beta.shape != (dual.basis.Psi.shape[1],):
             raise ValueError(
@@ -257,10 +257,10 @@ class _Run:
                 f"({dual.basis.Psi.shape[1]},)"
             )
         delta = np.clip(delta, -dual.C, dual.C)
-        return Point(delta, dual.basis.eta(beta), dual.source.product(delta))
+        return DualPoint(delta, dual.basis.eta(beta), dual.source.product(delta))
 
     def _framework(
-        self, name: str, point: Point, watch: Watch, tol: float, single: bool = False
+        self, name: str, point: DualPoint, watch: Limits, tol: float, single: bool = False
     ) -> tuple[Status, int]:
         """Algorithm 1 with one of the subproblem solvers."""
         cache = ColumnCache(self.dual.source, self.cache_size, single)
@@ -282,7 +282,7 @@ class _Run:
             **options,
         )
 
-    def _alone(self, name: str, point: Point, watch: Watch) -> tuple[Status, int]:
+    def _alone(self, name: str, point: DualPoint, watch: Limits) -> tuple[Status, int]:
         """All rows as one subproblem, with the whole kernel matrix."""
         dual = self.dual
         n = dual.source.n
@@ -319,7 +319,7 @@ class _Run:
             return Status.CONVERGED, steps
         return (watch.status if watch.late() else Status.MAX_ITER), steps
 
-    def _fast(self, point: Point, watch: Watch, warm: bool) -> tuple[str, Status, int]:
+    def _fast(self, point: DualPoint, watch: Limits, warm: bool) -> tuple[str, Status, int]:
         """The interior point method on a factor of the kernel matrix; working sets correct what it leaves out."""
         dual = self.dual
         limit = 0.1 * self.tol / max(float(dual.C.sum()), np.finfo(float).tiny)
@@ -352,7 +352,7 @@ class _Run:
         status, more = self._framework(name, point, watch, self.tol)
         return name, status, steps + more
 
-    def _interior_point(self, factor: LowRank, fine: bool, point: Point, watch: Watch) -> int:
+    def _interior_point(self, factor: LowRank, fine: bool, point: DualPoint, watch: Limits) -> int:
         """Solve with ``L'L`` in place of the kernel matrix; a coarse factor is given the diagonal it lacks."""
         dual = self.dual
         trains = np.flatnonzero(dual.C > 0)
@@ -383,12 +383,12 @@ class _Run:
         return end.steps
 
 
-def _inner(name: str, watch: Watch, sub: Subproblem, tol: float) -> None:
+def _inner(name: str, watch: Limits, sub: Subproblem, tol: float) -> None:
     """A first-order method on a working set."""
     first_order(name, sub, tol, max_steps=INNER_STEPS, pause=lambda *_: watch.late())
 
 
-def _largest(point: Point, dual: Dual) -> float:
+def _largest(point: DualPoint, dual: Dual) -> float:
     """The larger of the two violations."""
     wrong, primal = point.violation(dual)
     return max(float(wrong.max(initial=0.0)), primal)
