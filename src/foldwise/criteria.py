@@ -679,7 +679,7 @@ def get_criterion(spec: str | Loss | Criterion) -> Loss | Criterion:
     if isinstance(spec, str) and spec in NAMED_CRITERIA:
         return NAMED_CRITERIA[spec]()
     hint = SCORERS.get(spec) if isinstance(spec, str) else None
-    more = f". For scikit-learn's {spec!r} it is {hint}" if hint else ""
+    more = f". For scikit-learn's {spec!r} it is {hint}; or write scoring={spec!r}" if hint else ""
     raise ValueError(
         f"unknown criterion {spec!r}; use a Loss or Criterion object, or one of: {', '.join(NAMED_CRITERIA)}{more}"
     )

@@ -10,12 +10,15 @@ import numpy as np
 from sklearn import config_context, get_config
 from sklearn.base import BaseEstimator, MetaEstimatorMixin, is_classifier, is_regressor
 from sklearn.exceptions import NotFittedError
+from sklearn.metrics import check_scoring
 from sklearn.pipeline import Pipeline
 from sklearn.utils import estimator_html_repr, get_tags
 from sklearn.utils.metaestimators import available_if
 from sklearn.utils.validation import check_is_fitted
 
 from foldwise.calibration import PairProbabilities
+from foldwise.estimators.adapters import describe
+from foldwise.search.scoring import read_scoring
 
 __all__ = ["BestEstimatorMixin"]
 
@@ -69,7 +72,7 @@ class BestEstimatorMixin(MetaEstimatorMixin, BaseEstimator):
 
     estimator: Any
     refit: Any
-    scorer_: Any
+    scoring: Any
     best_threshold_: float | None
     best_estimator_: Any
     probabilities_: Any
@@ -82,6 +85,16 @@ class BestEstimatorMixin(MetaEstimatorMixin, BaseEstimator):
         if "best_estimator_" not in vars(self):
             raise NotFittedError(getattr(self, "_unfinished", "the final fit did not end; fit again"))
         return self.best_estimator_
+
+    @property
+    def scorer_(self) -> Any:
+        """What scores: a scorer, or a dict of them where ``scoring`` has several."""
+        check_is_fitted(self, "result_")
+        if self.scoring is None:
+            return check_scoring(self.estimator)
+        scoring = read_scoring(self, describe(self.estimator))
+        assert scoring is not None
+        return scoring.given
 
     def score(self, X: Any, y: Any = None, sample_weight: Any = None) -> float:
         """The score of the best estimator: by the metric that decided, else accuracy or R^2."""

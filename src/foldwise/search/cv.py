@@ -15,7 +15,6 @@ from typing import Any, ClassVar
 import numpy as np
 from sklearn.base import clone
 from sklearn.exceptions import ConvergenceWarning
-from sklearn.metrics import check_scoring
 from sklearn.pipeline import Pipeline
 from sklearn.utils import check_random_state
 from sklearn.utils.validation import has_fit_parameter
@@ -585,10 +584,15 @@ class BilevelSearchCV(CallbackSupportMixin, BestEstimatorMixin):
     def _scoring(self, tunable: Tunable, classes: Array | None) -> Scoring | None:
         """The metrics of this search; there is one threshold where there are two classes."""
         scoring = read_scoring(self, tunable)
-        if scoring is None or classes is None or len(classes) == 2:
+        if scoring is None or classes is None:
+            return scoring
+        if len(classes) == 2 and hasattr(self.estimator, "decision_function"):
             return scoring
         if self.threshold is True:
-            raise ValueError(f"threshold=True needs two classes; y has {len(classes)}. Leave it at 'auto'")
+            raise ValueError(
+                f"threshold=True needs two classes and decisions; y has {len(classes)} classes, and "
+                f"{type(self.estimator).__name__} must have decision_function. Leave it at 'auto'"
+            )
         return replace(scoring, threshold=False)
 
     def _judge(self, program: Program, X: Any, y: Any, given: Mapping[str, Any]) -> Judge | None:
@@ -598,7 +602,7 @@ class BilevelSearchCV(CallbackSupportMixin, BestEstimatorMixin):
         points = [program.bilevel.space.theta(point) for point in bare]
         if scoring is None:
             return Judge(None, points) if points else None
-        prefix = program.tunable.prefix
+        prefix = program.tunable.fit_prefix or ""
         own = {prefix + name: np.asarray(value) for name, value in given.items() if value is not None}
         return Judge(Measure(program, scoring, self.estimator, X, y, own), points, self.max_iter)
 
@@ -766,7 +770,6 @@ class BilevelSearchCV(CallbackSupportMixin, BestEstimatorMixin):
         self.n_splits_ = len(program.data.splits)
         self.n_iter_ = result.n_evaluations
         self.best_params_ = tunable.export(bilevel.space.params(np.asarray(result.theta)), classes)
-        self.scorer_ = check_scoring(self.estimator) if measure is None else measure.scoring.given
         self.multimetric_ = measure is not None and names != [SINGLE]
         self.best_score_ = (
             -float(np.mean(result.fold_objectives)) if measure is None else measure.value(record)
