@@ -111,7 +111,7 @@ def test_the_time_of_a_fit_grows_as_fits_to_few_rows_say():
 
 
 def test_a_final_fit_far_beyond_the_limit_is_announced(monkeypatch):
-    monkeypatch.setattr("foldwise.search.cv.fit_seconds", lambda *args: 30.0)
+    monkeypatch.setattr("foldwise.search.final.fit_seconds", lambda *args: 30.0)
     words = r"the final fit may take about 30 s; max_time=10 bounds the search alone"
     with pytest.warns(UserWarning, match=words):
         search = BilevelSearchCV(LinearSVC(), cv=2, max_time=10).fit(X, LABELS)

@@ -6,18 +6,14 @@ import threading
 import time
 import warnings
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager, nullcontext
+from contextlib import contextmanager
 from dataclasses import replace
 from functools import partial
 from numbers import Real
 from typing import Any, ClassVar
 
 import numpy as np
-from sklearn.base import clone
 from sklearn.exceptions import ConvergenceWarning
-from sklearn.pipeline import Pipeline
-from sklearn.utils import check_random_state
-from sklearn.utils.validation import has_fit_parameter
 
 from foldwise.arguments import (
     CLASS_WEIGHT,
@@ -37,15 +33,10 @@ from foldwise.arguments import (
     sequence,
 )
 from foldwise.checkpoint import Checkpoint
-from foldwise.criteria import Criterion, get_criterion
+from foldwise.criteria import Criterion
 from foldwise.estimators.adapters import describe
-from foldwise.estimators.encoding import CallbackSupportMixin, encode_class_weight, with_callbacks
-from foldwise.estimators.machine import Machine
-from foldwise.estimators.tunable import Tunable
-from foldwise.fit_time import fit_seconds
+from foldwise.estimators.encoding import CallbackSupportMixin, with_callbacks
 from foldwise.losses import Loss
-from foldwise.models.base import Array
-from foldwise.optimizers import METHODS
 from foldwise.optimizers.base import Minimizer
 from foldwise.result import Record, Result
 from foldwise.search.best import BestEstimatorMixin
@@ -53,15 +44,15 @@ from foldwise.search.branches import fit_branches, has_choices
 from foldwise.search.choice import OneStandardError
 from foldwise.search.confirm import Confirmation
 from foldwise.search.data import read_data
+from foldwise.search.final import FinalFit
 from foldwise.search.judge import Judge
-from foldwise.search.measure import Measure
 from foldwise.search.nested import Nested, run_nested
-from foldwise.search.plan import SearchOptions, SearchPlan, choose_method, make_plan
+from foldwise.search.plan import SearchPlan, choose_method, make_plan
 from foldwise.search.prepare import Program, prepare
 from foldwise.search.refit import Refit
 from foldwise.search.run import SearchRun
-from foldwise.search.scoring import ERROR_SCORE, REFIT, SCORING, SINGLE, THRESHOLD, Scoring, read_scoring
-from foldwise.search.spaces import grid_points, range_of, read_branches
+from foldwise.search.scoring import ERROR_SCORE, REFIT, SCORING, SINGLE, THRESHOLD, read_scoring
+from foldwise.search.settings import SearchSettings
 from foldwise.search.table import chosen_row, cv_results
 from foldwise.threads import suited_to
 from foldwise.version import __version__
@@ -98,7 +89,7 @@ def _is_named(value: Any) -> bool:
     return isinstance(value, Mapping) and all(isinstance(name, str) for name in value)
 
 
-class BilevelSearchCV(CallbackSupportMixin, BestEstimatorMixin):
+class BilevelSearchCV(CallbackSupportMixin, SearchSettings, FinalFit, BestEstimatorMixin):
     r"""Select hyper-parameters by solving cross-validation as a bilevel program.
 
     Minimises over ``theta`` within bounds
@@ -573,100 +564,6 @@ class BilevelSearchCV(CallbackSupportMixin, BestEstimatorMixin):
             pull=float(self.prior or 0.0),
         )
 
-    def _space(self) -> tuple[Any, dict[str, list[float]]]:
-        """The ranges of a search without choices, and the values of every name that are visited in any case."""
-        space = read_branches(self)[0].space
-        if not isinstance(space, Mapping):
-            return space, {}
-        found = {name: range_of(spec) for name, spec in space.items()}
-        return {name: own for name, (own, _) in found.items()}, {name: vs for name, (_, vs) in found.items()}
-
-    def _scoring(self, tunable: Tunable, classes: Array | None) -> Scoring | None:
-        """The metrics of this search; there is one threshold where there are two classes."""
-        scoring = read_scoring(self, tunable)
-        if scoring is None or classes is None:
-            return scoring
-        if len(classes) == 2 and hasattr(self.estimator, "decision_function"):
-            return scoring
-        if self.threshold is True:
-            raise ValueError(
-                f"threshold=True needs two classes and decisions; y has {len(classes)} classes, and "
-                f"{type(self.estimator).__name__} must have decision_function. Leave it at 'auto'"
-            )
-        return replace(scoring, threshold=False)
-
-    def _judge(self, program: Program, X: Any, y: Any, given: Mapping[str, Any]) -> Judge | None:
-        """The metric that has the last word, or None."""
-        scoring, grid = self._scoring(program.tunable, program.data.classes), grid_points(self._space()[1])
-        bare = [program.tunable.check_names(point) for point in grid]
-        points = [program.bilevel.space.theta(point) for point in bare]
-        if scoring is None:
-            return Judge(None, points) if points else None
-        prefix = program.tunable.fit_prefix or ""
-        own = {prefix + name: np.asarray(value) for name, value in given.items() if value is not None}
-        return Judge(Measure(program, scoring, self.estimator, X, y, own), points, self.max_iter)
-
-    def _check_together(self, tunable: Tunable, sample_groups: Any, sample_weight: Any) -> None:
-        """What depends on more than one argument."""
-        if self.resume and self.checkpoint is None:
-            raise ValueError("resume=True needs checkpoint=, the file to continue from")
-        if tunable.task == "regression" and self.criterion_weight not in ("auto", None):
-            raise ValueError(
-                f"criterion_weight={self.criterion_weight!r} weighs classes, and {type(tunable.estimator).__name__} is "
-                "a regressor; leave it at 'auto', and pass weights of rows as sample_weight of fit"
-            )
-        method = self._method_kind()
-        if self.prior and not method.shrinks:
-            raise ValueError(
-                f"prior={self.prior:g} is added to the error, and the program of method {method.name!r} has "
-                "no such term; leave prior out, or use method='newton'"
-            )
-        if sample_weight is not None and tunable.fit_prefix is None:
-            raise ValueError(
-                f"{type(self.estimator).__name__} does not hand sample_weight on to the "
-                f"{type(tunable.estimator).__name__} inside it; leave sample_weight out, or leave the wrapper out"
-            )
-        if sample_groups is not None and not has_fit_parameter(tunable.estimator, "sample_groups"):
-            raise ValueError(
-                f"{type(tunable.estimator).__name__} has no hyper-parameter per group of samples; leave sample_groups "
-                "out (groups is for the splitter), or use an estimator of foldwise"
-            )
-
-    def _criterion_weight(self, classes: Array | None, scoring: Scoring | None) -> Any:
-        """Weights of the classes in the criterion, by code."""
-        spec = self.criterion_weight
-        if scoring is not None and scoring.balanced and [spec, self.criterion] == ["auto", "auto"]:
-            return "balanced"
-        if not isinstance(spec, dict):
-            return spec
-        assert classes is not None
-        try:
-            return encode_class_weight(spec, classes)
-        except ValueError as error:
-            raise ValueError(f"criterion_weight={spec!r}: {error}") from error
-
-    def _criterion(self, tunable: Tunable, scoring: Scoring | None) -> Loss | Criterion:
-        if isinstance(self.criterion, str) and self.criterion == "auto":
-            by_row = self._method_kind().needs_loss
-            if scoring is None or by_row:
-                return tunable.criterion(by_row=by_row)
-            return scoring.criterion(tunable)
-        criterion = get_criterion(self.criterion)
-        if tunable.task == "regression" and criterion.task == "classification":
-            raise ValueError(
-                f"criterion {self.criterion!r} needs classes, and {type(tunable.estimator).__name__} is a regressor; "
-                "use 'squared' or 'absolute'"
-            )
-        return criterion
-
-    def _shrinkage(self) -> float | None:
-        """The penalty on the spread of widths; none by default for a method whose program does not have it."""
-        return 0.0 if self.shrinkage is None and not self._method_kind().shrinks else self.shrinkage
-
-    def _method_kind(self) -> Any:
-        """The class or object that says what the method can do; of "auto" and unknown names what most methods can."""
-        return METHODS.get(self.method, Minimizer) if isinstance(self.method, str) else self.method
-
     def _open_checkpoint(self, program: Program, seed: int) -> Checkpoint | None:
         """The checkpoint of this search; None when there is to be none."""
         if self.checkpoint is None:
@@ -681,22 +578,6 @@ class BilevelSearchCV(CallbackSupportMixin, BestEstimatorMixin):
         parts |= {"the bounds": bilevel.space, "the criterion": bilevel.criterion}
         parts |= {f"the setting {name}": value for name, value in settings.items()}
         return Checkpoint(self.checkpoint, self.resume, parts, seed)
-
-    def _options(self, program: Program) -> SearchOptions:
-        """What was asked for, as a plan takes it."""
-        options = dict(self.method_options or {})
-        start = options.pop("start", None)
-        if start is not None:
-            start = program.tunable.start(start, program.bilevel.space, program.data.classes)
-        return SearchOptions(
-            method=self.method,
-            start=start,
-            options=options,
-            tol=self.tol,
-            max_iter=self.max_iter,
-            n_starts=self.n_starts,
-            seed=int(check_random_state(self.random_state).randint(2**31)),
-        )
 
     def _run(
         self,
@@ -792,49 +673,3 @@ class BilevelSearchCV(CallbackSupportMixin, BestEstimatorMixin):
             warnings.warn(
                 "interrupted after the search: error bars and probabilities are left out", stacklevel=4
             )
-
-    def _final_fit(self, refit: Refit, X: Any, y: Any, context: Any) -> None:
-        """Fit a copy with the selected values to all rows."""
-        estimator = refit.configured(clone(self.estimator))
-        if self.max_time is not None:
-            self._foresee(estimator, X, y, refit.given)
-        began = time.perf_counter()
-        task = None if context is None else context.subcontext(task_name="refit")
-        with nullcontext() if task is None else task.propagate_callback_context(estimator):
-            if task is not None:
-                task.call_on_fit_task_begin(estimator=self, X=X, y=y)
-            refit.fit(estimator, X, y)
-        if task is not None:
-            task.call_on_fit_task_end(estimator=self, X=X, y=y)
-        last = estimator[-1] if isinstance(estimator, Pipeline) else estimator
-        if isinstance(last, Machine):
-            last.adopt(self.probabilities_, self.residuals_)
-        self.best_estimator_ = estimator
-        self.refit_time_ = time.perf_counter() - began
-        words, warn = refit.shortfall(estimator, X, y)
-        if words:
-            self.result_ = replace(self.result_, warnings=[*self.result_.warnings, words])
-            if warn:
-                warnings.warn(words, ConvergenceWarning, stacklevel=3)
-        if context is not None:
-            context.call_on_fit_task_end(estimator=self, X=X, y=y)
-
-    def _foresee(self, estimator: Any, X: Any, y: Any, given: dict[str, Any]) -> None:
-        """Estimate the time of the final fit, and warn when it goes far beyond ``max_time``."""
-        seconds = fit_seconds(estimator, X, y, given)
-        if seconds is None:
-            return
-        details = {**self.result_.details, "refit_estimate": seconds}
-        words = (
-            f"the final fit may take about {seconds:.0f} s; max_time={self.max_time:g} bounds the search alone, which "
-            f"took {self.result_.elapsed:.1f} s. refit=False gives best_params_ and refit_params_ without it"
-        )
-        far = seconds > 1.0 and self.result_.elapsed + seconds > FAR * self.max_time
-        known = [*self.result_.warnings, words] if far else self.result_.warnings
-        self.result_ = replace(self.result_, details=details, warnings=known)
-        if far:
-            warnings.warn(words, UserWarning, stacklevel=4)
-
-
-FAR = 1.5
-"""A final fit that ends beyond this many times ``max_time`` is worth a warning."""
