@@ -38,7 +38,7 @@ def row_losses(search, params, y):
 
 def bounded(m):
     """The smoothed logistic loss of margins, one label in twenty unexplained."""
-    return -np.log(0.05 + 0.95 * np.exp(-0.005 * m) / (1 + np.exp(-m)))
+    return -np.log(0.05 + 0.95 * np.exp(-0.005 * m - np.logaddexp(0, -m)))
 
 
 def paired(losses, best):
