@@ -288,7 +288,7 @@ def test_searches_by_the_profiled_logistic(machine):
 
     def loss(t):
         m = sign * np.exp(t) * z
-        return v @ -np.log(0.05 + 0.95 * np.exp(-0.005 * m - np.logaddexp(0, -m)))
+        return v @ -np.log(0.05 + 0.95 * np.exp(-0.005 * m - np.logaddexp(0.0, -m)))
 
     grid = np.linspace(-6, 8, 20_001)
     wanted = min(loss(t) for t in grid)

@@ -15,7 +15,7 @@ from functools import cached_property
 from typing import Any, ClassVar
 
 import numpy as np
-from scipy.special import expit
+from scipy.special import expit, logsumexp, softmax
 
 from foldwise.arguments import FLAG, Table, check_arguments, number
 from foldwise.losses import CRITERIA, Logistic, Loss, Pinball, Squared
@@ -26,6 +26,7 @@ __all__ = [
     "WINDOW",
     "Criterion",
     "Curvature",
+    "JointLogistic",
     "MeanLoss",
     "OutOfFold",
     "PairwiseHinge",
@@ -61,6 +62,8 @@ class Part:
         Decisions and targets.
     v : ndarray, shape (rows,)
         What the rows count: a mean over rows and tasks is a sum with these weights, which over all parts sum to one.
+    split : int
+        Its fold, among those of its problem.
     """
 
     problem: int
@@ -70,6 +73,7 @@ class Part:
     z: Array
     y: Array
     v: Array
+    split: int = 0
 
 
 @dataclass(frozen=True, eq=False)
@@ -214,6 +218,46 @@ class MeanLoss(Criterion):
         return Curvature(diagonal)
 
 
+class JointLogistic(Criterion):
+    r"""The logistic loss of several classes together, of decisions whose machines were trained so.
+
+    .. math::  \sum_i v_i \Big[ \log \sum_k e^{z_{ik}} - z_{i y_i} \Big],
+
+    scikit-learn's "neg_log_loss", negated, of a multinomial ``LogisticRegression``.
+
+    >>> parts = [Part(0, k, k, None, np.zeros(1), np.array([y]), np.array([0.5])) for k, y in enumerate([1.0, -1.0])]
+    >>> round(JointLogistic().value(OutOfFold(parts, 2)), 4)  # two classes that look alike: log 2
+    0.6931
+    """
+
+    def _machines(self, out: OutOfFold) -> list[list[int]]:
+        """Numbers of the parts that belong together: the classes of a fold."""
+        found: dict[tuple[int, int], list[int]] = {}
+        for i, part in enumerate(out.parts):
+            found.setdefault((part.problem, part.split), []).append(i)
+        return list(found.values())
+
+    def by_row(self, out: OutOfFold) -> Array:
+        """The joint loss, the same for a row in the parts of all classes."""
+        rows: list[Array] = [np.zeros(0)] * len(out.parts)
+        for group in self._machines(out):
+            Z, Y = (np.stack([getattr(out.parts[i], name) for i in group]) for name in ("z", "y"))
+            loss = logsumexp(Z, axis=0) - np.sum((Y > 0) * Z, axis=0)
+            for i in group:
+                rows[i] = loss
+        return np.concatenate(rows)
+
+    def slopes(self, out: OutOfFold) -> list[Array]:
+        """Probability of the class, less one where it is the row's own."""
+        slopes: list[Array] = [np.zeros(0)] * len(out.parts)
+        for group in self._machines(out):
+            Z, Y = (np.stack([getattr(out.parts[i], name) for i in group]) for name in ("z", "y"))
+            P, weight = softmax(Z, axis=0), sum(out.parts[i].v for i in group)
+            for i, p, y in zip(group, P, Y, strict=True):
+                slopes[i] = weight * (p - (y > 0))
+        return slopes
+
+
 class ValueAlone(Criterion):
     """A criterion of decisions that have no derivatives in theta.
 
@@ -229,7 +273,10 @@ class ValueAlone(Criterion):
         return self.base.by_row(out)
 
     def by_task(self, out: OutOfFold) -> Array:
-        return self.base.by_task(out)
+        """The same; infinite where a fit was refused."""
+        refused = np.zeros(out.n_tasks, dtype=bool)
+        refused[[part.task for part in out.parts if not np.all(np.isfinite(part.z))]] = True
+        return np.full(out.n_tasks, np.inf) if refused.any() else self.base.by_task(out)
 
     def n_fitted(self, out: OutOfFold) -> int:
         return self.base.n_fitted(out)
@@ -632,7 +679,7 @@ def get_criterion(spec: str | Loss | Criterion) -> Loss | Criterion:
     if isinstance(spec, str) and spec in NAMED_CRITERIA:
         return NAMED_CRITERIA[spec]()
     hint = SCORERS.get(spec) if isinstance(spec, str) else None
-    more = f". For scikit-learn's {spec!r} it is {hint}" if hint else ""
+    more = f". For scikit-learn's {spec!r} it is {hint}; or write scoring={spec!r}" if hint else ""
     raise ValueError(
         f"unknown criterion {spec!r}; use a Loss or Criterion object, or one of: {', '.join(NAMED_CRITERIA)}{more}"
     )

@@ -15,6 +15,7 @@ from typing import Any, ClassVar
 import numpy as np
 
 from foldwise.bilevel import Bilevel
+from foldwise.criteria import Criterion
 from foldwise.losses import Loss
 from foldwise.prior import Prior
 from foldwise.solvers.registry import choose
@@ -279,6 +280,10 @@ class Model(ABC):
     def shares_sheet(self, tuned: Collection[str]) -> bool:
         """Whether all folds see the same features and fixed values where these hyper-parameters are tuned."""
         return True
+
+    def criterion(self, criterion: Loss | Criterion) -> Loss | Criterion:
+        """What is minimised where this was asked for."""
+        return criterion
 
     def share_of_row(self, mass: Array) -> Array:
         """Factor of the loss of every split, whose training rows have this total weight: 1 for a sum of losses."""

@@ -15,7 +15,6 @@ from typing import Any, ClassVar
 import numpy as np
 from sklearn.base import clone
 from sklearn.exceptions import ConvergenceWarning
-from sklearn.metrics import check_scoring
 from sklearn.pipeline import Pipeline
 from sklearn.utils import check_random_state
 from sklearn.utils.validation import has_fit_parameter
@@ -550,13 +549,18 @@ class BilevelSearchCV(CallbackSupportMixin, BestEstimatorMixin):
         """The program that ``fit`` would solve."""
         check_arguments(self)
         tunable = describe(self.estimator)
-        self._check_together(tunable, sample_groups)
+        self._check_together(tunable, sample_groups, sample_weight)
         self._criterion(
             tunable, read_scoring(self, tunable)
         )  # which may refuse, before the rows are looked at
         space = self._space()[0]
         data = read_data(self, tunable, X, y, sample_weight, sample_groups, groups)
         scoring = self._scoring(tunable, data.classes)
+        if scoring is not None and data.classes is None and len(data.rows.Y) > 1:
+            raise ValueError(
+                f"scoring={self.scoring!r} needs one target; y has {len(data.rows.Y)} columns. Leave it out, and "
+                "set criterion ('squared' is the default), which is averaged over the columns"
+            )
         criterion = self._criterion(tunable, scoring)
         return prepare(
             tunable,
@@ -580,10 +584,15 @@ class BilevelSearchCV(CallbackSupportMixin, BestEstimatorMixin):
     def _scoring(self, tunable: Tunable, classes: Array | None) -> Scoring | None:
         """The metrics of this search; there is one threshold where there are two classes."""
         scoring = read_scoring(self, tunable)
-        if scoring is None or classes is None or len(classes) == 2:
+        if scoring is None or classes is None:
+            return scoring
+        if len(classes) == 2 and hasattr(self.estimator, "decision_function"):
             return scoring
         if self.threshold is True:
-            raise ValueError(f"threshold=True needs two classes; y has {len(classes)}. Leave it at 'auto'")
+            raise ValueError(
+                f"threshold=True needs two classes and decisions; y has {len(classes)} classes, and "
+                f"{type(self.estimator).__name__} must have decision_function. Leave it at 'auto'"
+            )
         return replace(scoring, threshold=False)
 
     def _judge(self, program: Program, X: Any, y: Any, given: Mapping[str, Any]) -> Judge | None:
@@ -593,11 +602,11 @@ class BilevelSearchCV(CallbackSupportMixin, BestEstimatorMixin):
         points = [program.bilevel.space.theta(point) for point in bare]
         if scoring is None:
             return Judge(None, points) if points else None
-        prefix = program.tunable.prefix
+        prefix = program.tunable.fit_prefix or ""
         own = {prefix + name: np.asarray(value) for name, value in given.items() if value is not None}
         return Judge(Measure(program, scoring, self.estimator, X, y, own), points, self.max_iter)
 
-    def _check_together(self, tunable: Tunable, sample_groups: Any) -> None:
+    def _check_together(self, tunable: Tunable, sample_groups: Any, sample_weight: Any) -> None:
         """What depends on more than one argument."""
         if self.resume and self.checkpoint is None:
             raise ValueError("resume=True needs checkpoint=, the file to continue from")
@@ -606,11 +615,16 @@ class BilevelSearchCV(CallbackSupportMixin, BestEstimatorMixin):
                 f"criterion_weight={self.criterion_weight!r} weighs classes, and {type(tunable.estimator).__name__} is "
                 "a regressor; leave it at 'auto', and pass weights of rows as sample_weight of fit"
             )
-        method: Any = METHODS.get(self.method) if isinstance(self.method, str) else self.method
-        if self.prior and method is not None and not method.shrinks:
+        method = self._method_kind()
+        if self.prior and not method.shrinks:
             raise ValueError(
                 f"prior={self.prior:g} is added to the error, and the program of method {method.name!r} has "
                 "no such term; leave prior out, or use method='newton'"
+            )
+        if sample_weight is not None and tunable.fit_prefix is None:
+            raise ValueError(
+                f"{type(self.estimator).__name__} does not hand sample_weight on to the "
+                f"{type(tunable.estimator).__name__} inside it; leave sample_weight out, or leave the wrapper out"
             )
         if sample_groups is not None and not has_fit_parameter(tunable.estimator, "sample_groups"):
             raise ValueError(
@@ -756,7 +770,6 @@ class BilevelSearchCV(CallbackSupportMixin, BestEstimatorMixin):
         self.n_splits_ = len(program.data.splits)
         self.n_iter_ = result.n_evaluations
         self.best_params_ = tunable.export(bilevel.space.params(np.asarray(result.theta)), classes)
-        self.scorer_ = check_scoring(self.estimator) if measure is None else measure.scoring.given
         self.multimetric_ = measure is not None and names != [SINGLE]
         self.best_score_ = (
             -float(np.mean(result.fold_objectives)) if measure is None else measure.value(record)

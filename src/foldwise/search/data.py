@@ -35,11 +35,6 @@ def read_data(
     classes = None
     if tunable.task == "classification":
         classes, Y, codes = encode_classes(y)
-        if len(classes) > 2 and tunable.two_classes:
-            raise ValueError(
-                "Only binary classification is supported. The type of the target is multiclass: y has "
-                f"{len(classes)} classes. {tunable.two_classes}"
-            )
         search.classes_ = classes
         rows = Rows(Y, weight, group, group_labels, codes, classes.tolist())
     elif n > 1 and np.any(np.ptp(y, axis=0) == 0):

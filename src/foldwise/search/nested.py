@@ -35,6 +35,7 @@ from foldwise.models.base import Array
 from foldwise.models.binding import criterion_weights
 from foldwise.problems.folds import Folds
 from foldwise.result import CUT_SHORT, Record, Status
+from foldwise.search.branches import has_choices
 from foldwise.search.data import read_data
 from foldwise.search.nested_result import COMPLETE, INTERRUPTED, Nested, OuterFold
 from foldwise.search.prepare import Data
@@ -115,6 +116,11 @@ class Outer:
                 "cv of the search is a list of rows, which are other rows in every outer fold; give the search a "
                 "number of folds or a splitter"
             )
+        if has_choices(probe):
+            raise ValueError(
+                "nested compares searches by one criterion of one machine, and this space has choices, with a search "
+                "for each; use sklearn.model_selection.cross_validate(search, X, y, scoring=...)"
+            )
         tunable = describe(probe.estimator)
         probe._check_together(tunable, given.get("sample_groups"))
         probe._criterion(tunable, read_scoring(probe, tunable))
@@ -165,7 +171,7 @@ class Outer:
         began = time.perf_counter()
         with _named(t, len(self.data.splits)):
             search.fit(X, y, **own)
-            if search.result_.status is Status.INTERRUPTED or not hasattr(search, "best_estimator_"):
+            if search.result_.status is Status.INTERRUPTED or "best_estimator_" not in vars(search):
                 return None
             seconds = time.perf_counter() - began
             return self._answer(t, search, self._features(test, train), seconds)
@@ -199,9 +205,8 @@ class Outer:
         classes = self.data.classes
         shape: tuple[int, ...] = getattr(self.data.X, "shape", ())
         model = self.tunable.model(classes, shape[1] if len(shape) == 2 else 1)
-        return model.with_criterion_weight(
-            self.search._criterion_weight(classes, read_scoring(self.search, self.tunable))
-        )
+        scoring = self.search._scoring(self.tunable, classes)
+        return model.with_criterion_weight(self.search._criterion_weight(classes, scoring))
 
     @property
     def _by_pairs(self) -> bool:

@@ -246,7 +246,8 @@ def prepare(
     sheets = separated(model, dimensions, cut.sheets)
     centre = model.centre(dimensions, facts) if pull else {}
     tol = min(INNER_TOL, _own_tol(tunable))
-    recipe = Recipe(criterion, sheets, names, facts.n_rows, shrinkage, tol, pull, centre, tunable.refitted)
+    valued = model.criterion(criterion)
+    recipe = Recipe(valued, sheets, names, facts.n_rows, shrinkage, tol, pull, centre, tunable.refitted)
     landmarks = model.landmarks(sheets, low_rank)
     return Program(
         recipe.bilevel(model, dimensions, landmarks=landmarks),
