@@ -38,7 +38,7 @@ def row_losses(search, params, y):
 
 def bounded(m):
     """The smoothed logistic loss of margins, one label in twenty unexplained."""
-    return -np.log(0.05 + 0.95 * np.exp(-0.005 * m) / (1 + np.exp(-m)))
+    return -np.log(0.05 + 0.95 * np.exp(-0.005 * m - np.logaddexp(0, -m)))
 
 
 def paired(losses, best):
@@ -153,3 +153,11 @@ def test_a_resumed_choice_is_the_same(tmp_path):
     again = BilevelSearchCV(KernelSVC(), resume=True, **settings).fit(X, Y)
     assert again.best_params_ == one.best_params_
     assert again.result_.best == one.result_.best
+
+
+@pytest.mark.parametrize(
+    ("options", "other"), [({"scoring": "accuracy"}, "scoring"), ({"refit": lambda table: 0}, "refit")]
+)
+def test_what_chooses_by_itself_is_refused_beside_it(options, other):
+    with pytest.raises(ValueError, match=f"{other} chooses by itself"):
+        BilevelSearchCV(LinearSVC(), ["C"], cv=4, choice="one_se", **options).fit(X, Y)

@@ -35,7 +35,7 @@ class RepeatedFolds:
     --------
     >>> folds = RepeatedFolds(3, 2, stratified=False)
     >>> [validation.tolist() for _, validation in folds.split(np.zeros(6))]
-    [[0, 1], [2, 3], [4, 5], [2, 5], [0, 1], [3, 4]]
+    [[0, 1], [2, 3], [4, 5], [1, 2], [0, 4], [3, 5]]
     """
 
     def __init__(self, n_splits: int, n_repeats: int, stratified: bool) -> None:
