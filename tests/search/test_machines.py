@@ -381,3 +381,13 @@ def test_our_machines_with_an_l1_norm_and_a_smooth_loss():
     search = search_of(LinearSVRs("squared", penalty="elasticnet"), X, y, space=space)
     np.testing.assert_allclose(search.best_score_, refitted(search, X, y, MSE), rtol=1e-8)
     check_gradient(search, X, y)
+
+
+def test_the_intercept_is_solved_also_where_the_l1_norm_holds_every_weight():
+    """The force that holds weights at zero may be huge; what is left of the intercept's slope is not small beside it."""
+    X, y = regression()
+    search = search_of(
+        Lasso(), X, y, space={"alpha": Log(1e8, 1e9)}, method="grid", method_options={"points": 2}
+    )
+    means = [np.mean((y[test] - y[train].mean()) ** 2) for train, test in CV.split(X)]
+    np.testing.assert_allclose(-search.best_score_, np.mean(means), rtol=1e-10)
