@@ -130,10 +130,6 @@ def test_support_of_a_box():
     ("model", "words"),
     [
         (
-            LinearSVR("huber", penalty="l1"),
-            "penalty='l1' goes with losses with corners ('hinge', 'epsilon_insensitive', 'pinball'); got loss",
-        ),
-        (
             LinearSVR("epsilon_insensitive", penalty="l0"),
             "penalty must be 'l2', 'l1' or 'elasticnet'; got 'l0'",
         ),

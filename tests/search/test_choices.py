@@ -123,7 +123,7 @@ def test_selected_features_are_enumerated():
         ((0.1, 3.0), (0.1, 3.0)),
         (None, None),
     ],
-    ids=str,
+    ids=lambda value: type(value).__name__,
 )
 def test_what_a_range_may_be_written_as(spec, wanted):
     (found,) = ranges(BilevelSearchCV(SVC(), {"C": spec}))
@@ -147,7 +147,7 @@ def test_distributions_of_optuna():
     assert all(isinstance(one["svc__C"], Log) for one in ranges(search))
 
 
-@pytest.mark.parametrize("spec", [stats.randint(1, 101), list(range(1, 10))], ids=str)
+@pytest.mark.parametrize("spec", [stats.randint(1, 101), list(range(1, 10))], ids=["distribution", "list"])
 def test_many_integers_are_spread(spec):
     found = [one["pca__n_components"] for one in choices(BilevelSearchCV(PIPE, {"pca__n_components": spec}))]
     assert len(found) == 9
@@ -246,7 +246,7 @@ def test_time_callbacks_and_interrupts_end_it():
         ({"C": stats.norm()}, "bounds of 'C'"),
         ({"kernel": ["rbf"], "degree": (1, 4)}, "degree"),
     ],
-    ids=str,
+    ids=["nothing", "no kernel", "no parameter", "no ends", "another kernel"],
 )
 def test_what_cannot_be_is_refused(space, words):
     with pytest.raises(ValueError, match=words):

@@ -26,6 +26,7 @@ from sklearn.preprocessing import PowerTransformer, StandardScaler
 from sklearn.svm import SVC, SVR, LinearSVC, LinearSVR, NuSVC, NuSVR
 
 from foldwise import BilevelSearchCV, KernelSVC, Lin, Log
+from foldwise import LinearSVR as LinearSVRs
 from foldwise.losses import Logistic
 from foldwise.nesting import innermost
 from foldwise.testing.refits import criterion_values
@@ -366,3 +367,27 @@ def test_metrics_of_machines_that_are_refitted():
     tuned = clone(search.estimator).set_params(**search.best_params_)
     np.testing.assert_allclose(search.best_score_, cross_val_score(tuned, X, y, cv=CV).mean())
     assert np.nanmax(search.cv_results_["mean_train_score"]) > 0.6
+
+
+def test_our_machines_with_an_l1_norm_and_a_smooth_loss():
+    X, y = regression()
+    n = len(y)
+    ours = LinearSVRs("squared", C=1.0, lam=2 * n * 3.0, penalty="l1").fit(X, y)
+    theirs = Lasso(alpha=3.0, tol=1e-12).fit(X, y)
+    np.testing.assert_allclose(ours.coef_, theirs.coef_, atol=1e-8)
+    assert np.array_equal(ours.coef_ == 0, theirs.coef_ == 0)
+    assert (ours.coef_ == 0).any()
+    space = {"C": (1e-4, 1e2), "l1_ratio": (0.1, 1.0)}
+    search = search_of(LinearSVRs("squared", penalty="elasticnet"), X, y, space=space)
+    np.testing.assert_allclose(search.best_score_, refitted(search, X, y, MSE), rtol=1e-8)
+    check_gradient(search, X, y)
+
+
+def test_the_intercept_is_solved_also_where_the_l1_norm_holds_every_weight():
+    """The force that holds weights at zero may be huge; what is left of the intercept's slope is not small."""
+    X, y = regression()
+    search = search_of(
+        Lasso(), X, y, space={"alpha": Log(1e8, 1e9)}, method="grid", method_options={"points": 2}
+    )
+    means = [np.mean((y[test] - y[train].mean()) ** 2) for train, test in CV.split(X)]
+    np.testing.assert_allclose(-search.best_score_, np.mean(means), rtol=1e-10)

@@ -46,11 +46,6 @@ class _Linear(Machine):
     def _options(self) -> tuple[dict[str, Role], dict[str, Any], dict[str, Any]]:
         """Roles and values of the bounds and of the proximity term, and how the penalty is shaped."""
         loss = self._loss()
-        if self.penalty != "l2" and not loss.polyhedral:
-            raise ValueError(
-                f"penalty={self.penalty!r} goes with losses with corners ('hinge', 'epsilon_insensitive', 'pinball'); "
-                f"got loss={self.loss!r}. Use penalty='l2'"
-            )
         if self.reference is None and np.ndim(self.proximity) == 0 and self.proximity != 0:
             raise ValueError(
                 "proximity pulls to reference weights; give reference as well, one number per feature"
@@ -66,6 +61,9 @@ class _Linear(Machine):
             if loss.polyhedral:
                 roles["reference"] = Role("reference", per=("feature",))
                 values["reference"] = self.reference
+        if self.penalty == "elasticnet" and not loss.polyhedral:
+            roles["l1_ratio"] = Role("l1_ratio")
+            values["l1_ratio"] = self.l1_ratio
         ratio = float(self.l1_ratio) if self.penalty == "elasticnet" else float(self.penalty == "l1")
         return roles, values, {"l1_ratio": ratio, "reference": self.reference}
 
@@ -123,10 +121,9 @@ class LinearSVR(RegressorMixin, _Linear):
     lam : float or array of shape (features,), default=1.0
         Multiplies the penalty.
     penalty : {"l2", "l1", "elasticnet"}, default="l2"
-        With the exact losses ("hinge", "epsilon_insensitive", "pinball") also ``sum lam_d |w_d|``, or
-        ``sum lam_d (l1_ratio |w_d| + (1 - l1_ratio) / 2 w_d^2)``.
+        Or ``sum lam_d |w_d|``, or ``sum lam_d (l1_ratio |w_d| + (1 - l1_ratio) / 2 w_d^2)``: weights may be zero.
     l1_ratio : float, default=0.5
-        For the elastic net.
+        For the elastic net; it can be tuned where the loss is smooth.
     box : float or array of shape (features,), optional
         Bounds ``|w_d| <= box_d``; 0 deselects a feature.
     box_lower : float or array of shape (features,), optional
@@ -235,10 +232,9 @@ class LinearSVC(LinearClassifierMixin, ClassifierMixin, _Linear):
     lam : float or array of shape (features,), default=1.0
         Multiplies the penalty.
     penalty : {"l2", "l1", "elasticnet"}, default="l2"
-        With the exact losses ("hinge", "epsilon_insensitive", "pinball") also ``sum lam_d |w_d|``, or
-        ``sum lam_d (l1_ratio |w_d| + (1 - l1_ratio) / 2 w_d^2)``.
+        Or ``sum lam_d |w_d|``, or ``sum lam_d (l1_ratio |w_d| + (1 - l1_ratio) / 2 w_d^2)``: weights may be zero.
     l1_ratio : float, default=0.5
-        For the elastic net.
+        For the elastic net; it can be tuned where the loss is smooth.
     box : float or array of shape (features,), optional
         Bounds ``|w_d| <= box_d``; 0 deselects a feature.
     box_lower : float or array of shape (features,), optional

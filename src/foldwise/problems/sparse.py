@@ -29,6 +29,10 @@ from foldwise.problems.weights import LinearSolution, Pins
 __all__ = ["SparseLinearization", "SparseProblem", "slopes_left"]
 
 
+SHARE_OF_ROWS = 1e-3
+"""Share of the rows' terms in a slope that it is compared with in any case."""
+
+
 def slopes_left(w: Array, g: Array, l1: Array, lower: Array, upper: Array) -> tuple[Array, Array]:
     """What holds every weight, and the slope that is left of one that nothing holds.
 
@@ -78,17 +82,22 @@ class SparseProblem(BoxedProblem):
         held, _ = slopes_left(solution.W, g, self.l1(par), *self.bounds(par))
         return held, np.where(held != 0, -g, 0.0)
 
-    def size(self, pull: Array, push: Array, par: Canonical) -> Array:
-        """What a slope is compared with: the norms of its parts, the L1 norm's among them."""
-        both = np.abs(push) + self.l1(par)
-        return self.gradient_size(pull, both, par, np.arange(self.n_tasks))
+    def size(self, pull: Array, push: Array, par: Canonical, held: Array) -> Array:
+        """What slopes of free weights are compared with: the norms of their parts, the L1 norm's among them.
+
+        A thousandth of what the rows could add keeps the comparison meaningful where the intercept alone is free.
+        """
+        free = held == 0
+        parts = [np.linalg.norm(np.where(free, part, 0.0), axis=1) for part in (pull, push, self.l1(par))]
+        terms = np.sum(par.c * self._terms[self.target], axis=1)
+        return np.asarray(np.maximum(sum(parts) + SHARE_OF_ROWS * terms, np.finfo(float).tiny))
 
     def residual(self, solution: LinearSolution, workspace: Any) -> Array:
         """What is left of the slopes, relative to the norms of their parts, computed anew from the rows."""
         par = solution.par
         pull, push = self.loss_grad(solution.W, par), self.push(solution.W, par)
-        _, rest = slopes_left(solution.W, pull + push, self.l1(par), *self.bounds(par))
-        return np.asarray(np.linalg.norm(rest, axis=1) / self.size(pull, push, par))
+        held, rest = slopes_left(solution.W, pull + push, self.l1(par), *self.bounds(par))
+        return np.asarray(np.linalg.norm(rest, axis=1) / self.size(pull, push, par, held))
 
     def linearize(self, solution: LinearSolution, workspace: Any) -> SparseLinearization:
         return SparseLinearization(self, solution)

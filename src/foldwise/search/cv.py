@@ -102,9 +102,14 @@ class BilevelSearchCV(CallbackSupportMixin, SearchSettings, FinalFit, BestEstima
     Parameters
     ----------
     estimator : estimator
-        ``foldwise.LinearSVC``, ``LinearSVR``, ``KernelSVC`` or ``KernelSVR``; scikit-learn's ``SVC``, ``SVR``,
-        ``KernelRidge``, ``LinearSVC``, ``LinearSVR``, ``Ridge`` or ``LogisticRegression``; or a ``Pipeline`` that ends
-        in one, whose earlier steps are fitted inside each fold.
+        ``foldwise.LinearSVC``, ``LinearSVR``, ``KernelSVC``, ``KernelSVR`` or ``SemiparametricSVR``; scikit-learn's
+        ``SVC``, ``SVR``, ``KernelRidge``, ``LinearSVC``, ``LinearSVR``, ``Ridge``, ``RidgeClassifier``, ``Lasso``,
+        ``ElasticNet`` or ``LogisticRegression`` (several classes together, and with an L1 part of the penalty); a
+        ``Pipeline`` that ends in one, nested or not, whose earlier steps are fitted inside each fold; or one of these
+        inside ``OneVsRestClassifier``, ``OneVsOneClassifier``, ``TransformedTargetRegressor``,
+        ``CalibratedClassifierCV`` or ``MultiOutputRegressor``. Without gradients, by refitting it in every fold (method
+        "grid" or "random", with a word in ``result_.warnings``): ``NuSVC``, ``NuSVR``, ``OneVsOneClassifier`` around a
+        linear machine, and kernels whose derivatives are not known, such as "sigmoid" or a callable.
     space : dict or list of dict, optional
         From parameter name to ``(lower, upper)``, ``Log(lower, upper, per=...)``, ``Lin(lower, upper, per=...)``,
         or None for bounds derived from the data. Without a space every tunable parameter is tuned. A list of numbers

@@ -43,7 +43,7 @@ class MultinomialNewton(SparseNewton):
             Z = problem.design.decisions(W)
             pull, push = problem.loss_grad(W, par, Z), problem.push(W, par)
             held, rest = slopes_left(W, pull + push, l1, *ends)
-            size, left = problem.size(pull, push, par), np.linalg.norm(rest, axis=1)
+            size, left = problem.size(pull, push, par, held), np.linalg.norm(rest, axis=1)
             live &= np.any(problem.by_class(left > self.tol * size), axis=0)
             if not live.any() or steps >= self.max_iter:
                 break

@@ -59,7 +59,7 @@ class SparseNewton:
             Z = problem.design.decisions(W)
             pull, push = problem.loss_grad(W, par, Z), problem.push(W, par)
             held, rest = slopes_left(W, pull + push, l1, lower, upper)
-            size, left = problem.size(pull, push, par), np.linalg.norm(rest, axis=1)
+            size, left = problem.size(pull, push, par, held), np.linalg.norm(rest, axis=1)
             live &= left > self.tol * size
             if not live.any() or steps >= self.max_iter:
                 break

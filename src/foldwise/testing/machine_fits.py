@@ -18,6 +18,7 @@ __all__ = [
     "counts_rows",
     "duality_gap",
     "gradient_size",
+    "is_smooth",
     "machine_count",
     "machine_targets",
     "tightened",
@@ -30,6 +31,19 @@ SLOPES: dict[str, Callable[[np.ndarray, np.ndarray, Any], np.ndarray]] = {
     "LogisticRegression": lambda z, y, model: -y * np.exp(-np.logaddexp(0, y * z)),
 }
 """Derivative of the training loss of scikit-learn's smooth linear machines."""
+
+
+def is_smooth(machine: Any, classes: int) -> bool:
+    """Whether it is a linear machine of scikit-learn with a loss in SLOPES, the squared norm, and no bounds."""
+    name = type(machine).__name__
+    if name not in SLOPES or not type(machine).__module__.startswith("sklearn"):
+        return False
+    if name == "Ridge":
+        return not machine.positive
+    if name == "LogisticRegression":
+        several = classes > 2 and machine.solver != "liblinear"
+        return not several and not getattr(machine, "l1_ratio", 0.0)
+    return bool(machine.loss.startswith("squared") and getattr(machine, "penalty", "l2") == "l2")
 
 
 def machine_count(model: Any) -> int:
@@ -94,12 +108,16 @@ def tightened(machine: Any, y: np.ndarray, tight: bool = True) -> Any:
         if name == "SVC":
             machine.set_params(decision_function_shape="ovo")
     elif sklearn and name in ("LinearSVC", "LinearSVR"):
-        machine.set_params(tol=1e-11, max_iter=10_000, dual=False)
+        exact = machine.loss in ("hinge", "epsilon_insensitive")
+        machine.set_params(tol=1e-9 if exact else 1e-11, max_iter=1_000_000 if exact else 10_000, dual=exact)
     elif name == "LogisticRegression":
-        solver = machine.solver if machine.solver == "liblinear" else "newton-cholesky"
-        machine.set_params(tol=1e-11, max_iter=1_000, solver=solver)
-    elif name == "Ridge":
-        machine.set_params(solver="svd")
+        sparse = bool(getattr(machine, "l1_ratio", 0.0))
+        solver = machine.solver if sparse or machine.solver == "liblinear" else "newton-cholesky"
+        machine.set_params(tol=1e-11, max_iter=200_000 if sparse else 1_000, solver=solver)
+    elif name in ("Lasso", "ElasticNet"):
+        machine.set_params(tol=1e-12, max_iter=1_000_000)
+    elif name in ("Ridge", "RidgeClassifier"):
+        machine.set_params(**({"tol": 1e-12} if machine.positive else {"solver": "svd"}))
     elif name == "SemiparametricSVR":
         machine.set_params(tol=1e-9)
     elif not sklearn:
@@ -141,7 +159,7 @@ def careful_fit(
         machine.set_params(kernel="precomputed")
         return tightened(machine, y).fit(K, y, **given), cross
     model = tightened(machine, y).fit(inner, y, **given)
-    if name in SLOPES:
+    if is_smooth(machine, len(np.unique(y)) if is_classifier(machine) else 2):
         outer = _refine(model, inner, outer, y, given.get("sample_weight"))
     return model, outer
 

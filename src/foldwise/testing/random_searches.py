@@ -32,7 +32,7 @@ MODULES = {
     "sklearn.decomposition": "PCA",
     "sklearn.feature_selection": "SelectKBest",
     "sklearn.kernel_ridge": "KernelRidge",
-    "sklearn.linear_model": "LogisticRegression Ridge",
+    "sklearn.linear_model": "ElasticNet Lasso LogisticRegression Ridge RidgeClassifier",
     "sklearn.model_selection": "GroupKFold KFold LeaveOneOut PredefinedSplit RepeatedKFold ShuffleSplit "
     "StratifiedKFold StratifiedShuffleSplit TimeSeriesSplit",
     "sklearn.pipeline": "make_pipeline",

@@ -22,11 +22,11 @@ from foldwise.criteria import Criterion, OutOfFold, Part
 from foldwise.frames import is_frame
 from foldwise.testing.certificates import optimality
 from foldwise.testing.machine_fits import (
-    SLOPES,
     careful_fit,
     counts_rows,
     duality_gap,
     gradient_size,
+    is_smooth,
     machine_count,
     machine_targets,
     tightened,
@@ -100,8 +100,10 @@ class CrossValidation:
             return float(np.mean(self.by_fold(params, order)))
         found = [self._machines_of(params, train, test, order) for train, test in self.splits]
         parts = [
-            Part(0, task, task, None, z, y, v / v.sum() / len(fold) / len(found))
-            for task, (z, y, v, fold) in enumerate((*one, fold) for fold in found for one in fold)
+            Part(0, task, task, None, z, y, v / v.sum() / len(fold) / len(found), t)
+            for task, (z, y, v, fold, t) in enumerate(
+                (*one, fold, t) for t, fold in enumerate(found) for one in fold
+            )
         ]
         out = OutOfFold(parts, len(parts))
         if type(self.criterion).__name__ == "ProfiledLogistic":
@@ -239,7 +241,7 @@ class CrossValidation:
         the relative gap between primal and dual; LIBSVM keeps kernels in single precision. 0 for other machines.
         """
         name = type(self.last).__name__
-        linear = name in SLOPES
+        linear = is_smooth(self.last, 2 if self.classes is None else len(self.classes))
         ours = not type(self.last).__module__.startswith("sklearn")
         if ours or not (linear or (name in ("SVC", "SVR") and not self._many())):
             return 0.0

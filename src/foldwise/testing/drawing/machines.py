@@ -19,8 +19,11 @@ MACHINES = {
     "svm.LinearSVR": 1.5,
     "Ridge": 1.5,
     "LogisticRegression": 1.5,
+    "RidgeClassifier": 1,
+    "Lasso": 1,
+    "ElasticNet": 1,
 }
-CLASSIFIERS = {"LinearSVC", "KernelSVC", "svm.SVC", "svm.LinearSVC", "LogisticRegression"}
+CLASSIFIERS = {"LinearSVC", "KernelSVC", "svm.SVC", "svm.LinearSVC", "LogisticRegression", "RidgeClassifier"}
 KERNEL_MACHINES = {"KernelSVC", "KernelSVR", "SemiparametricSVR", "svm.SVC", "svm.SVR", "KernelRidge"}
 
 
@@ -201,20 +204,34 @@ def _sk_kernel_params(dice: Dice, plan: Plan, params: dict[str, str], machine: s
 
 
 def _sk_linear_params(dice: Dice, plan: Plan, params: dict[str, str], machine: str) -> None:
-    plan.names = {"svm.LinearSVR": ["C", "epsilon"], "Ridge": ["alpha"]}.get(machine, ["C"])
-    if machine == "svm.LinearSVR" and dice.chance(0.95):
-        params["loss"] = "'squared_epsilon_insensitive'"
-        params["dual"] = dice.one(["False", "True"])
-    if machine == "svm.LinearSVC" and dice.chance(0.1):
-        params["loss"] = "'hinge'"
+    names = {"svm.LinearSVR": ["C", "epsilon"], "ElasticNet": ["alpha", "l1_ratio"]}
+    plan.names = names.get(machine, ["alpha"] if machine in ("Ridge", "RidgeClassifier", "Lasso") else ["C"])
+    if machine == "svm.LinearSVR":
+        plan.loss = dice.one(["squared_epsilon_insensitive", "epsilon_insensitive"], [3, 1])
+        plan.exact = plan.loss == "epsilon_insensitive"
+        if not plan.exact:
+            params["loss"] = repr(plan.loss)
+            params["dual"] = dice.one(["False", "True"])
+    elif machine == "svm.LinearSVC":
+        plan.loss = dice.one(["squared_hinge", "hinge"], [3, 1])
+        plan.exact = plan.loss == "hinge"
+        if plan.exact:
+            params["loss"] = "'hinge'"
+        elif dice.chance(0.3):
+            params |= {"penalty": "'l1'", "dual": "False"}
+    else:
+        plan.loss = "logistic" if machine == "LogisticRegression" else "squared"
     if machine == "LogisticRegression":
         if dice.chance(0.4):
             params["solver"] = dice.one(["'liblinear'", "'newton-cholesky'", "'newton-cg'"])
-        if dice.chance(0.15):
-            params["l1_ratio"] = dice.one(["0.0", "0", "0.5", "np.float64(0.0)"])
-    plan.loss = {"svm.LinearSVC": "squared_hinge", "LogisticRegression": "logistic", "Ridge": "squared"}.get(
-        machine, "squared_epsilon_insensitive"
-    )
+        if dice.chance(0.3):
+            params["l1_ratio"] = dice.one(["0.0", "0", "0.5", "1.0", "np.float64(0.0)"])
+            if params["l1_ratio"] in ("0.5", "1.0"):
+                params["solver"] = "'saga'"
+    if machine in ("Ridge", "Lasso", "ElasticNet") and dice.chance(0.2):
+        params["positive"] = "True"
+    if machine == "ElasticNet" and dice.chance(0.5):
+        params["l1_ratio"] = dice.one(["0.1", "0.9", "np.float32(0.5)"])
     if dice.chance(0.15):
         params["fit_intercept"] = "False"
     if machine.startswith("svm") and dice.chance(0.15):
