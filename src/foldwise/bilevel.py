@@ -146,7 +146,7 @@ class Bilevel:
         parts, first = [], 0
         for i, (problem, solution) in enumerate(zip(self.problems, solutions, strict=True)):
             for m, rows, z, y, v in problem.validation(solution):
-                parts.append(Part(i, m, first + m, rows, z, y, v))
+                parts.append(Part(i, m, first + m, rows, z, y, v, int(problem.split[m])))
             first += problem.n_tasks
         return OutOfFold(parts, self.n_tasks)
 

@@ -81,7 +81,8 @@ def is_exact(estimator):
 
 
 def is_linear(estimator):
-    return type(estimator).__name__ in ("LinearSVC", "LinearSVR", "Ridge", "LogisticRegression")
+    linear = ("LinearSVC", "LinearSVR", "Ridge", "RidgeClassifier", "LogisticRegression")
+    return type(estimator).__name__ in linear
 
 
 def refused(method, estimator, criterion):
@@ -90,7 +91,7 @@ def refused(method, estimator, criterion):
     loss = CRITERIA[criterion]()
     if task == "regression" and loss.task == "classification":
         return "a criterion of classes"
-    if METHODS[method].needs_gradient and not loss.differentiable:
+    if METHODS[method].needs_gradient and (describe(estimator).refitted or not loss.differentiable):
         return "no gradient"
     if method in ("mpec", "slams"):
         program = ("hinge", "misclassification") if task == "classification" else ("absolute",)

@@ -202,18 +202,8 @@ SVR, SVC = LinearSVR(), LinearSVC()
         (BilevelSearchCV(SVC, cv=KFold(2)), X0, np.arange(40) // 20, "class 0 has no training rows in fold 0"),
         (BilevelSearchCV(SVC, cv=4), X0[:12], np.arange(12) // 3, "4 folds were asked for, and the largest class"),
         (BilevelSearchCV(SVC), X0, (np.arange(40) % 3).astype(object), "objects of type int; classes are text"),
-        (
-            BilevelSearchCV(LogisticRegression()),
-            X0,
-            np.arange(40) % 3,
-            "multiclass: y has 3 classes. scikit-learn's LogisticRegression trains more than two jointly",
-        ),
-        (
-            BilevelSearchCV(LogisticRegression()),
-            X0,
-            np.arange(40) % 3,
-            "use foldwise.LinearSVC(loss='logistic') for more than two classes",
-        ),
+        (BilevelSearchCV(LogisticRegression(solver="liblinear")), X0, np.arange(40) % 3, "cannot be fitted to dense"),
+        (BilevelSearchCV(MultiOutputRegressor(SVR)), X0, Y0, "needs a target of shape (n, targets); got shape (40,)"),
     ],
     ids=lambda value: value[:40] if isinstance(value, str) else "",
 )  # fmt: skip

@@ -91,5 +91,5 @@ ADAPTERS: dict[type, Adapter] = {
     RidgeClassifier: Adapter(linear_adapters.describe_ridge),
     Lasso: Adapter(linear_adapters.describe_lasso),
     ElasticNet: Adapter(linear_adapters.describe_lasso),
-    LogisticRegression: Adapter(linear_adapters.describe_logistic, "two classes"),
+    LogisticRegression: Adapter(linear_adapters.describe_logistic),
 }

@@ -127,12 +127,6 @@ def describe_lasso(machine: Lasso | ElasticNet) -> Tunable:
     return Tunable(machine, "regression", build, names, names, outputs="several")
 
 
-MULTINOMIAL = (
-    "scikit-learn's LogisticRegression trains more than two jointly, which is not a set of one-against-the-rest "
-    "problems; use OneVsRestClassifier(LogisticRegression()) or foldwise.LinearSVC(loss='logistic')"
-)
-
-
 def _l1_ratio(machine: LogisticRegression) -> float:
     """The share of the L1 norm; a machine without penalty is refused."""
     penalty, ratio = getattr(machine, "penalty", "deprecated"), getattr(machine, "l1_ratio", None)
@@ -151,7 +145,7 @@ def describe_logistic(machine: LogisticRegression) -> Tunable:
     if joint not in ("deprecated", "auto", "ovr"):
         raise ValueError(
             f"LogisticRegression(multi_class={joint!r}) cannot be tuned: it penalises two classes twice; leave "
-            "multi_class out"
+            "multi_class out, more classes are trained together all the same"
         )
     names: tuple[str, ...] = ("C",)
     if machine.solver == "saga" and getattr(machine, "penalty", "deprecated") in ("deprecated", "elasticnet"):
@@ -169,10 +163,9 @@ def describe_logistic(machine: LogisticRegression) -> Tunable:
             {"C": machine.C, "l1_ratio": ratio},
             class_weight=encode_class_weight(machine.class_weight, classes),
             balances=balances(machine),
+            joint=len(classes) > 2 and joint != "ovr" and machine.solver != "liblinear",
             **form,
         )
 
     criterion = own_criterion(Logistic())
-    return Tunable(
-        machine, "classification", build, names, default, two_classes=MULTINOMIAL, own_criterion=criterion
-    )
+    return Tunable(machine, "classification", build, names, default, own_criterion=criterion)

@@ -41,7 +41,6 @@ class Tunable:
         The estimator as an optimisation problem on ``d`` columns.
     names : what can be tuned
     default : names tuned when the user gives no space
-    two_classes : why there must be no more than two classes; None where there may be
     kernel : the Kernel whose parameters are named ``kernel__...``, if any
     own_criterion : what a search minimises when the user names nothing; None for what is usual for the task
     prefix : "" or "<step>__", in front of its parameter names
@@ -60,7 +59,6 @@ class Tunable:
     build: Callable[[Any, int], Model]
     names: tuple[str, ...]
     default: tuple[str, ...]
-    two_classes: str | None = None
     kernel: Kernel | None = None
     own_criterion: Loss | Criterion | None = None
     prefix: str = ""

@@ -7,11 +7,13 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
+from inspect import Parameter, signature
 from typing import Any
 
 from sklearn.base import clone
 from sklearn.calibration import CalibratedClassifierCV
 from sklearn.compose import TransformedTargetRegressor
+from sklearn.feature_selection import VarianceThreshold
 from sklearn.multiclass import OneVsOneClassifier, OneVsRestClassifier
 from sklearn.multioutput import MultiOutputRegressor
 from sklearn.pipeline import Pipeline
@@ -21,6 +23,7 @@ from foldwise.estimators.retarget import Retarget
 from foldwise.estimators.tunable import Tunable
 from foldwise.models.base import Model, Role
 from foldwise.models.kernel import KernelModel
+from foldwise.models.linear import LinearModel
 from foldwise.models.refitted import RefittedModel
 from foldwise.nesting import WRAPPED
 
@@ -37,12 +40,20 @@ def wrapped(estimator: Any, describe: Callable[[Any], Tunable]) -> Tunable:
         )
     tunable = describe(inside)
     for _, step in [] if tunable.steps is None else tunable.steps.steps:
-        if step not in (None, "passthrough") and get_tags(step).target_tags.required:
+        if step not in (None, "passthrough") and _needs_target(step):
             raise ValueError(
                 f"{type(step).__name__} learns from the target, which {kind} changes; put it before the wrapper: "
                 f"make_pipeline({type(step).__name__}(...), {kind}(...))"
             )
     return WRAPPERS[type(estimator)](estimator, tunable)
+
+
+def _needs_target(step: Any) -> bool:
+    """Whether the ``fit`` of a step cannot do without the target, which selectors of features do not say."""
+    if type(step).__module__.startswith("sklearn.feature_selection"):
+        return not isinstance(step, VarianceThreshold)
+    target = signature(step.fit).parameters.get("y")
+    return get_tags(step).target_tags.required or (target is not None and target.default is Parameter.empty)
 
 
 def behind(steps: Pipeline | None, tunable: Tunable) -> Tunable:
@@ -71,7 +82,7 @@ def _one_machine(kind: str, tunable: Tunable) -> Tunable:
         )
     names = tuple(name for name in tunable.names if name != "class_weight")
     default = tuple(name for name in tunable.default if name != "class_weight")
-    return replace(tunable, names=names, default=default, two_classes=None)
+    return replace(tunable, names=names, default=default)
 
 
 def _one_vs_rest(wrapper: OneVsRestClassifier, tunable: Tunable) -> Tunable:
@@ -82,6 +93,8 @@ def _one_vs_rest(wrapper: OneVsRestClassifier, tunable: Tunable) -> Tunable:
         options: dict[str, Any] = {"class_weight_rule": "own"}
         if isinstance(model, KernelModel):
             options |= {"multiclass": "ovr", "machine": None}
+        elif isinstance(model, LinearModel):
+            options["joint"] = False
         return replace(model, **options)  # type: ignore[type-var]
 
     return replace(tunable, change=change).inside("estimator", hands_on=False)

@@ -15,6 +15,7 @@ from typing import Any, ClassVar
 import numpy as np
 
 from foldwise.bilevel import Bilevel
+from foldwise.criteria import Criterion
 from foldwise.losses import Loss
 from foldwise.prior import Prior
 from foldwise.solvers.registry import choose
@@ -280,6 +281,10 @@ class Model(ABC):
         """Whether all folds see the same features and fixed values where these hyper-parameters are tuned."""
         return True
 
+    def criterion(self, criterion: Loss | Criterion) -> Loss | Criterion:
+        """What is minimised where this was asked for."""
+        return criterion
+
     def share_of_row(self, mass: Array) -> Array:
         """Factor of the loss of every split, whose training rows have this total weight: 1 for a sum of losses."""
         return np.ones(len(mass))
@@ -304,6 +309,15 @@ class Model(ABC):
     def prior(self, space: Space, n_rows: int, shrinkage: float | None) -> Prior | None:
         """What is added to the criterion; ``shrinkage`` is the strength that the user asks for, None for the usual."""
         return None
+
+    def centre(self, dimensions: Mapping[str, Dimension], facts: DataFacts) -> dict[str, Any]:
+        """Values by name that are moderate on these data: the middle of the bounds that follow from them."""
+        out = {}
+        for name, dimension in dimensions.items():
+            usual = self.default_dimension(name, dimension.per, facts)
+            low, high = np.asarray(usual.lower, float), np.asarray(usual.upper, float)
+            out[name] = np.sqrt(low * high) if usual.scale == "log" else 0.5 * (low + high)
+        return out
 
     # 3. The training problems.
 

@@ -49,6 +49,7 @@ OFFERS = {
     "weights": "a linear machine without bounds and reference weights",
     "bounds": "a linear machine with bounds or reference weights",
     "sparse": "a linear machine with a smooth loss and an L1 norm",
+    "multinomial": "a logistic regression of several classes together",
     "representer": "a kernel machine with a smooth loss",
     "box": "a kernel machine with the hinge or the tube",
     "staircase": "a kernel machine with another loss with corners",

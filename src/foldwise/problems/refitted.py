@@ -20,6 +20,7 @@ from foldwise.losses import Loss
 from foldwise.problems.base import Array, Linearization, Problem, Solution, State, TaskData
 from foldwise.problems.folds import Folds
 from foldwise.problems.parameters import Binding, ParameterMap
+from foldwise.problems.written import Written
 from foldwise.space import Space
 
 __all__ = ["Nothing", "RefittedProblem", "Refitting", "no_parameters"]
@@ -83,6 +84,10 @@ class RefittedProblem(Problem):
     def linearize(self, solution: Any, workspace: Any) -> Linearization:
         raise TypeError("an estimator that is refitted has no derivatives; use method='grid' or 'random'")
 
+    def written(self, theta: Array) -> Written:
+        """Refused: nothing is known to write down."""
+        raise ValueError("got an estimator whose training problem is not written down anywhere here")
+
     def value(self, solution: Any, workspace: Any) -> Array:
         return np.zeros(self.n_tasks)
 
@@ -97,27 +102,26 @@ class RefittedProblem(Problem):
         return 0
 
     def decisions(self, theta: Array) -> Array:
-        """What the fits decide on their validation rows, zero elsewhere; not a number where a fit is refused."""
+        """What the fits decide on all rows; not a number where a fit is refused."""
         out = np.zeros((self.n_tasks, self.n_rows))
         for t in range(self.n_splits):
             look_at_clock()
-            out[t :: self.n_splits, self.folds.validation[t]] = self._fold(theta, t)
+            out[t :: self.n_splits] = self._fold(theta, t)
         return out
 
     def _fold(self, theta: Array, t: int) -> Array:
-        """Decisions of split ``t`` on its validation rows: shape (targets, rows)."""
+        """Decisions of split ``t``: shape (targets, n)."""
         params = {self.names[name]: value for name, value in self.space.params(theta).items()}
         machine: Any = clone(self.estimator).set_params(**{k: _plain(v) for k, v in params.items()})
         train = np.repeat(np.arange(self.n_rows), self.folds.count[t].astype(int))
         given = {} if self.given_weight is None else {"sample_weight": self.given_weight[train]}
-        rows = self.folds.validation[t]
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", ConvergenceWarning)  # of the final fit they are shown
             try:
                 machine.fit(self._features(train, train), self.target_values[train], **given)
             except ValueError:  # such as a nu that these classes do not allow
-                return np.full((self.n_targets, len(np.arange(self.n_rows)[rows])), np.nan)
-            seen = self._features(np.arange(self.n_rows)[rows], train)
+                return np.full((self.n_targets, self.n_rows), np.nan)
+            seen = self._features(np.arange(self.n_rows), train)
             z = machine.decision_function(seen) if is_classifier(machine) else machine.predict(seen)
         return np.atleast_2d(np.asarray(z, float).T)
 

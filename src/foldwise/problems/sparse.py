@@ -150,7 +150,7 @@ class SparseLinearization(BoxedLinearization):
             for name in problem.loss.tunable
             if par.tunes(name)
         }
-        self.bends = problem.training(loss.hess(Z, y) + np.zeros_like(Z), tasks)
+        self.curvatures = problem.training(loss.hess(Z, y) + np.zeros_like(Z), tasks)
         self.weighted = problem.bends(Z, par)
         self.free = [np.flatnonzero(place == 0) for place in self.place]
         self.factors: list[Any] = []

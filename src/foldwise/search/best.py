@@ -37,14 +37,23 @@ def _delegates(name: str) -> Callable[[Any], bool]:
     return check
 
 
+def _offers(estimator: Any, method: str) -> bool:
+    """Whether an estimator has a method, with its present parameters."""
+    return hasattr(estimator, method)
+
+
+def _learned(search: Any, what: str) -> bool:
+    """Whether the folds of a fitted search gave this; one that is not fitted may get it."""
+    return "result_" not in vars(search) or getattr(search, what, None) is not None
+
+
 def _gives_probabilities(search: Any) -> bool:
     """Whether the best estimator has probabilities of its own, or the folds' decisions give them."""
     if not search.refit:
         raise AttributeError(WITHOUT_REFIT)
-    if hasattr(getattr(search, "best_estimator_", search.estimator), "predict_proba"):
+    if _offers(getattr(search, "best_estimator_", search.estimator), "predict_proba"):
         return True
-    known = getattr(search, "probabilities_", None) if hasattr(search, "result_") else True
-    if not is_classifier(search.estimator) or known is None:
+    if not is_classifier(search.estimator) or not _learned(search, "probabilities_"):
         raise AttributeError("this search has no probabilities: it is a regression, or its folds gave none")
     return True
 
@@ -53,8 +62,7 @@ def _gives_intervals(search: Any) -> bool:
     """Whether the search is a regression with out-of-fold residuals, or will be."""
     if not search.refit:
         raise AttributeError(WITHOUT_REFIT)
-    known = getattr(search, "residuals_", None) if hasattr(search, "result_") else True
-    if not is_regressor(search.estimator) or known is None:
+    if not is_regressor(search.estimator) or not _learned(search, "residuals_"):
         raise AttributeError("this search has no prediction intervals: its folds gave no residuals")
     return True
 
@@ -130,7 +138,7 @@ class BestEstimatorMixin(MetaEstimatorMixin, BaseEstimator):
         rows of several classes that are told apart pair by pair.
         """
         best = self._best()
-        if hasattr(best, "predict_proba"):
+        if _offers(best, "predict_proba"):
             return best.predict_proba(X)
         return self.probabilities_.of(self._decisions(X, isinstance(self.probabilities_, PairProbabilities)))
 
@@ -138,7 +146,7 @@ class BestEstimatorMixin(MetaEstimatorMixin, BaseEstimator):
     def predict_log_proba(self, X: Any) -> Any:
         """Logarithms of the class probabilities."""
         best = self._best()
-        if hasattr(best, "predict_log_proba"):
+        if _offers(best, "predict_log_proba"):
             return best.predict_log_proba(X)
         return np.log(np.maximum(self.predict_proba(X), np.finfo(float).tiny))
 
@@ -179,19 +187,11 @@ class BestEstimatorMixin(MetaEstimatorMixin, BaseEstimator):
     def _estimator_type(self) -> Any:
         return getattr(self.estimator, "_estimator_type", None)
 
-    def _two_classes_only(self) -> bool:
-        try:
-            return describe(self.estimator).two_classes is not None
-        except (ValueError, TypeError, AttributeError):  # what cannot be tuned is refused by fit
-            return False
-
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()
         inner = get_tags(self.estimator)
         tags.estimator_type = inner.estimator_type
         tags.classifier_tags = copy(inner.classifier_tags)
-        if tags.classifier_tags is not None and self._two_classes_only():
-            tags.classifier_tags.multi_class = False
         tags.regressor_tags = inner.regressor_tags
         tags.input_tags.sparse = inner.input_tags.sparse
         tags.input_tags.pairwise = inner.input_tags.pairwise

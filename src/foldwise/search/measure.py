@@ -121,6 +121,9 @@ class Measure:
         tests, trains = [], []
         for fold in self._folds(bilevel):
             decisions = solutions[fold.problem].decisions[fold.tasks]
+            target = self.program.recipe.sheets[fold.problem].target
+            if target is not None:  # transformed for training: metrics are of the user's
+                decisions = target.inverse(decisions)
             tests.append(np.array(decisions[:, fold.validation].T))
             trains.append(np.array(decisions[:, fold.train].T) if self.scoring.train else None)
         point = _Point(self, bilevel.space.params(evaluation.theta), tests, trains)

@@ -122,10 +122,10 @@ class Outer:
                 "for each; use sklearn.model_selection.cross_validate(search, X, y, scoring=...)"
             )
         tunable = describe(probe.estimator)
-        probe._check_together(tunable, given.get("sample_groups"))
+        probe._check_together(tunable, given.get("sample_groups"), given.get("sample_weight"))
         probe._criterion(tunable, read_scoring(probe, tunable))
         rows = (given.get("sample_weight"), given.get("sample_groups"), given.get("groups"))
-        data = read_data(probe.set_params(cv=cv), tunable, X, y, *rows)
+        data = read_data(probe.set_params(cv=cv, repeats=1), tunable, X, y, *rows)
         outer = cls(search, tunable, X, check_target(y, tunable.task), given, data)
         for t, (train, _) in enumerate(data.splits):
             with _named(t, len(data.splits)):
@@ -171,7 +171,7 @@ class Outer:
         began = time.perf_counter()
         with _named(t, len(self.data.splits)):
             search.fit(X, y, **own)
-            if search.result_.status is Status.INTERRUPTED or not hasattr(search, "best_estimator_"):
+            if search.result_.status is Status.INTERRUPTED or "best_estimator_" not in vars(search):
                 return None
             seconds = time.perf_counter() - began
             return self._answer(t, search, self._features(test, train), seconds)

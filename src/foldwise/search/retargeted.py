@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 import numpy as np
 
@@ -63,7 +64,7 @@ class Retargeted(Criterion):
         for part in out.parts:
             target = self.targets[part.problem]
             z = target.inverse(part.z)
-            parts.append(Part(part.problem, part.m, part.task, part.rows, z, target.y[part.rows], part.v))
+            parts.append(replace(part, z=z, y=target.y[part.rows]))
         return OutOfFold(parts, out.n_tasks)
 
     def _ways(self, part: Part) -> tuple[Array, Array]:

@@ -37,6 +37,7 @@ class SearchSettings:
     method: Any
     method_options: Any
     shrinkage: Any
+    prior: Any
     tol: Any
     max_iter: Any
     n_starts: Any
@@ -77,7 +78,7 @@ class SearchSettings:
         own = {prefix + name: np.asarray(value) for name, value in given.items() if value is not None}
         return Judge(Measure(program, scoring, self.estimator, X, y, own), points, self.max_iter)
 
-    def _check_together(self, tunable: Tunable, sample_groups: Any) -> None:
+    def _check_together(self, tunable: Tunable, sample_groups: Any, sample_weight: Any) -> None:
         """What depends on more than one argument."""
         if self.resume and self.checkpoint is None:
             raise ValueError("resume=True needs checkpoint=, the file to continue from")
@@ -85,6 +86,17 @@ class SearchSettings:
             raise ValueError(
                 f"criterion_weight={self.criterion_weight!r} weighs classes, and {type(tunable.estimator).__name__} is "
                 "a regressor; leave it at 'auto', and pass weights of rows as sample_weight of fit"
+            )
+        method = self._method_kind()
+        if self.prior and not method.shrinks:
+            raise ValueError(
+                f"prior={self.prior:g} is added to the error, and the program of method {method.name!r} has "
+                "no such term; leave prior out, or use method='newton'"
+            )
+        if sample_weight is not None and tunable.fit_prefix is None:
+            raise ValueError(
+                f"{type(self.estimator).__name__} does not hand sample_weight on to the "
+                f"{type(tunable.estimator).__name__} inside it; leave sample_weight out, or leave the wrapper out"
             )
         if sample_groups is not None and not has_fit_parameter(tunable.estimator, "sample_groups"):
             raise ValueError(

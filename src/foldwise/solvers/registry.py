@@ -15,6 +15,7 @@ from foldwise.problems.base import OFFERS, Problem, Solver
 from foldwise.solvers.bordered import ExactSemiparametric
 from foldwise.solvers.fista import Fista
 from foldwise.solvers.libsvm import LibSvm
+from foldwise.solvers.multinomial import MultinomialNewton
 from foldwise.solvers.newton import Newton
 from foldwise.solvers.projected import ProjectedNewton
 from foldwise.solvers.qp import ExactQP
@@ -40,6 +41,7 @@ USUAL: dict[str, Callable[..., Any]] = {
     "weights": Newton,
     "bounds": ProjectedNewton,
     "sparse": SparseNewton,
+    "multinomial": MultinomialNewton,
     "pieces": lambda **_: ExactQP(),
     "representer": RepresenterNewton,
     "box": lambda **_: LibSvm(),

@@ -279,7 +279,9 @@ def _check_history(search: Any) -> None:
     constrained = any((search.method_options or {}).get(name) is not None for name in own)
     widths = any(b.size > 1 and b.name.endswith("gamma") for b in search.space_.blocks)
     landmarks = result.approximation is not None or "landmark_objective" in result.details
-    if not constrained and not widths and not landmarks:  # whose values are of another objective
+    if (
+        not constrained and not widths and not landmarks and result.best is None
+    ):  # whose values are of another objective
         may = [record.admissible for record in result.history]  # not where training problems are unsolved
         best = float(np.nanmax(np.where(may, table["mean_test_score"], -np.inf)))
         require(
@@ -310,6 +312,9 @@ def _check_status(search: Any, drawn: Any, left: dict[str, str]) -> None:
     if result.status is Status.UNSOLVED:
         require(worst > SOLVED, "status", f"{result.status} with a KKT residual of {worst:.2g}")
     if result.status is not Status.CONVERGED:
+        return
+    if result.best is not None:
+        left["converged"] = "a simpler point than the minimum was taken"
         return
     limit = _promise(search)
     require(

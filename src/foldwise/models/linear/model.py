@@ -10,8 +10,9 @@ import numpy as np
 import scipy.sparse as sp
 
 from foldwise.bilevel import Bilevel
+from foldwise.criteria import Criterion, JointLogistic
 from foldwise.design import Design, is_wide, make_design
-from foldwise.losses import Loss, typical_curvature
+from foldwise.losses import Logistic, Loss, typical_curvature
 from foldwise.models.base import Array, Assembly, DataFacts, Model, Role, Rows
 from foldwise.models.binding import Layout, build_parameters, criterion_weights, make_cells
 from foldwise.models.linear.starts import along_the_path, default_starts
@@ -20,6 +21,7 @@ from foldwise.problems.base import TaskData
 from foldwise.problems.boxed import BoxedProblem
 from foldwise.problems.folds import Folds
 from foldwise.problems.linear import LinearProblem
+from foldwise.problems.multinomial import MultinomialProblem
 from foldwise.problems.parameters import BOX, ParameterMap
 from foldwise.problems.polyhedral import PolyhedralProblem
 from foldwise.problems.sparse import SparseProblem
@@ -46,6 +48,8 @@ class LinearModel(Model):
         Weights that the proximity term pulls to.
     constant : float
         A last feature with this value in every row; 0 for none.
+    joint : bool
+        Whether the classes of a logistic regression are trained together.
     averages : float
         Factor of the mean of the losses, where training minimises that instead of their sum; 0 for the sum.
     """
@@ -63,6 +67,7 @@ class LinearModel(Model):
     reference: Array | None = None
     constant: float = 0.0
     averages: float = 0.0
+    joint: bool = False
     chosen_solver: Any = "auto"
 
     rescales: ClassVar[bool] = True
@@ -76,6 +81,18 @@ class LinearModel(Model):
     def scales_inside(self, flags: tuple[bool, bool], X: Any) -> bool:
         """Dense columns are standardised by the penalty; a mean that is taken off needs an intercept."""
         return not sp.issparse(X) and not self.constant and (self.fit_intercept or not flags[0])
+
+    def criterion(self, criterion: Loss | Criterion) -> Loss | Criterion:
+        """Of classes that are trained together the logistic loss of all of them."""
+        if not self.joint or (isinstance(criterion, Criterion) and criterion.loss is None):
+            return criterion
+        if isinstance(criterion, Logistic) and criterion.s == 1:
+            return JointLogistic()
+        raise ValueError(
+            f"several classes are trained together, and {type(criterion).__name__} looks at one class against the "
+            "rest; use criterion='auto' (the log loss of all classes), a Criterion of your own, or "
+            "OneVsRestClassifier(LogisticRegression())"
+        )
 
     def features(self, X: Any) -> Any:
         """``X``, with the constant column if there is one."""
@@ -197,7 +214,7 @@ class LinearModel(Model):
         self, bilevel: Bilevel, values: Sequence[Mapping[str, Any]], count: int | None = None
     ) -> list[Array]:
         """See :mod:`foldwise.models.linear.starts`; with boxes each costs a solution."""
-        if bilevel.problems[0].form == "sparse":
+        if not self.loss.polyhedral and (self.l1_ratio or "l1_ratio" in bilevel.space.slices):
             return along_the_path(bilevel, count)
         return default_starts(bilevel, count)
 
@@ -262,6 +279,8 @@ def assemble(
     if model.loss.polyhedral:
         fixed = None if "reference" in dimensions else model.reference
         return PolyhedralProblem(data, design, penalty, model.l1_ratio, fixed)
+    if model.joint:
+        return MultinomialProblem(data, design, penalty)
     if model.l1_ratio or "l1_ratio" in dimensions:
         return SparseProblem(data, design, penalty, model.reference)
     if model._is_boxed(parameters):
