@@ -53,7 +53,7 @@ def read_data(
 
 def _target(y: Any, tunable: Tunable) -> Array:
     """The target: flat, or a table (n, targets) for estimators that take one."""
-    shape: tuple[int, ...] = np.shape(y) if tunable.outputs != "one" else ()
+    shape: tuple[int, ...] = np.asarray(y).shape if tunable.outputs != "one" else ()
     if tunable.outputs == "table" and len(shape) != 2:
         raise ValueError(
             f"MultiOutputRegressor needs a target of shape (n, targets); got shape {shape}. Leave the wrapper out, or "
