@@ -51,7 +51,8 @@ def folder_set(name: str, folder: Path | None, say: Say) -> tuple[np.ndarray, np
 def named_set(name: str, folder: Path | None, say: Say) -> tuple[np.ndarray, np.ndarray] | None:
     """A two-class set with labels -1 and +1 by its name.
 
-    "letter A-B" is a pair of letters; "name + k noise" is a set with ``k`` more columns of standard normal noise.
+    "letter A-B" is a pair of letters; "digits 3-8" a pair of classes, "seeds 1-rest" one against the others and "esol
+    half" a target above its median; "name + k noise" is a set with ``k`` more columns of standard normal noise.
     """
     if name.endswith(" noise"):
         original, more = name.removesuffix(" noise").split(" + ")
@@ -81,7 +82,25 @@ def named_set(name: str, folder: Path | None, say: Say) -> tuple[np.ndarray, np.
         X, y = found
         rows = (y == first) | (y == second)
         return X[rows], np.where(y[rows] == first, -1.0, 1.0)
+    if " " in name:
+        return _made_from(*name.split(" "), folder, say)
     return folder_set(name, folder, say)
+
+
+def _made_from(name: str, how: str, folder: Path | None, say: Say) -> tuple[np.ndarray, np.ndarray] | None:
+    """Two classes made from another target: "half" above its median, "3-8" a pair of classes, "0-rest" one of them."""
+    found = folder_set(name, folder, say)
+    if found is None:
+        return None
+    X, y = found
+    if how == "half":
+        return X, np.where(y > np.median(y), 1.0, -1.0)
+    first, _, second = how.partition("-")
+    if second == "rest":
+        return X, np.where(y == float(first), 1.0, -1.0)
+    rows = (y == float(first)) | (y == float(second))
+    X = X[rows]
+    return X[:, np.ptp(X, axis=0) > 0], np.where(y[rows] == float(second), 1.0, -1.0)
 
 
 def split(name: str, X, y, seed: int, n_train: int | None = None, *, classes: bool = True) -> Split:

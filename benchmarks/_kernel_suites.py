@@ -373,7 +373,7 @@ def ard(record: Record, settings: Settings) -> None:
             scaler = StandardScaler().fit(data.X)
             X, y = scaler.transform(data.X), data.y
             cv = StratifiedKFold(T, shuffle=True, random_state=seed)
-            many = BilevelSearchCV(KernelSVC(RBF(ard=True)), cv=cv)
+            many = BilevelSearchCV(KernelSVC(RBF(ard=True)), cv=cv, confirm=False)
             one = BilevelSearchCV(KernelSVC(), cv=cv)
             fast = {OURS: partial(ours, many, X, y), "foldwise, one width": partial(ours, one, X, y)}
             slow = {}

@@ -35,7 +35,7 @@ def _one(cv, d):
 
 
 def _many(kappa: float):
-    return lambda cv, d: BilevelSearchCV(KernelSVC(RBF(ard=True)), cv=cv, shrinkage=kappa)
+    return lambda cv, d: BilevelSearchCV(KernelSVC(RBF(ard=True)), cv=cv, shrinkage=kappa, confirm=False)
 
 
 def main() -> None:

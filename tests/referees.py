@@ -125,7 +125,9 @@ def in_best_unit(criterion, z, y, v):
 
     def loss(log_a, z, y):
         m = y * z * np.exp(log_a) / size
-        return np.logaddexp(0.0, -m) + s * m
+        rows = np.logaddexp(0.0, -m) + s * m
+        share = criterion.outliers
+        return -np.log(share + (1.0 - share) * np.exp(-rows)) if share else rows
 
     grid = np.linspace(-20.0, 20.0, 401)
     near = grid[np.argmin([v @ loss(log_a, z, y) for log_a in grid])]

@@ -10,7 +10,7 @@ from scipy.optimize import minimize, minimize_scalar
 from scipy.special import expit
 from sklearn import svm
 from sklearn.linear_model import LogisticRegression
-from sklearn.metrics import log_loss, roc_auc_score
+from sklearn.metrics import roc_auc_score
 from sklearn.model_selection import StratifiedKFold, cross_val_predict
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
@@ -65,19 +65,20 @@ def second_derivatives(criterion, out):
 
 
 @pytest.mark.parametrize("offset", [False, True])
+@pytest.mark.parametrize("share", [0.0, 0.02, 0.2])
 @pytest.mark.parametrize("noise", [0.3, 1.0, 3.0])
-def test_the_unit_is_the_best_one(offset, noise):
+def test_the_unit_is_the_best_one(offset, noise, share):
     out = decisions(1, noise=noise)
     s = 0.005
 
     def loss(x):
         m = out.y * (x[0] * out.z + (x[1] if offset else 0.0))
-        return out.v @ (np.log1p(np.exp(-m)) + s * m)
+        return out.v @ -np.log(share + (1 - share) * np.exp(-s * m) / (1 + np.exp(-m)))
 
     wanted = minimize(
         loss, [1.0, 0.0], bounds=[(0, None), (None, None)], options={"ftol": 1e-15, "gtol": 1e-10}
     )
-    criterion = ProfiledLogistic(offset)
+    criterion = ProfiledLogistic(offset, outliers=share)
     assert criterion.value(out) == pytest.approx(wanted.fun, rel=1e-9)
     assert criterion.fitted(out)[0] == pytest.approx(wanted.x[0], rel=1e-4)
     assert criterion.by_task(out).sum() == pytest.approx(criterion.value(out), rel=1e-14)
@@ -85,8 +86,9 @@ def test_the_unit_is_the_best_one(offset, noise):
 
 
 @pytest.mark.parametrize("offset", [False, True])
-def test_slopes_and_curvature_are_those_of_the_profiled_value(offset):
-    out, criterion, h = decisions(2), ProfiledLogistic(offset), 1e-5
+@pytest.mark.parametrize("share", [0.0, 0.05])
+def test_slopes_and_curvature_are_those_of_the_profiled_value(offset, share):
+    out, criterion, h = decisions(2), ProfiledLogistic(offset, outliers=share), 1e-5
     g, H = np.concatenate(criterion.slopes(out)), second_derivatives(criterion, out)
     assert np.abs(g).max() > 1e-3
     for i in range(len(out.z)):
@@ -100,7 +102,7 @@ def test_slopes_and_curvature_are_those_of_the_profiled_value(offset):
 @pytest.mark.parametrize("offset", [False, True])
 @pytest.mark.parametrize("factor", [1e-160, 1e-7, 1e-3, 1e8, 1e160])
 def test_the_unit_of_the_decisions_does_not_matter(factor, offset):
-    out, criterion = decisions(3), ProfiledLogistic(offset)
+    out, criterion = decisions(3), ProfiledLogistic(offset, outliers=0.01)
     other = moved(out, factor * out.z)
     assert criterion.value(other) == pytest.approx(criterion.value(out), rel=1e-10)
     slopes = np.concatenate(criterion.slopes(out))
@@ -132,21 +134,33 @@ def test_rows_without_weight_count_for_nothing(offset):
     assert whole.best_score_ == pytest.approx(part.best_score_, rel=1e-9)
 
 
+def test_a_few_rows_far_on_the_wrong_side_do_not_set_the_unit():
+    out = decisions(4, n=200, noise=0.5)
+    far = moved(out, np.where(np.arange(200) % 50 == 0, -1e3 * out.y, out.z))
+    plain, bounded = ProfiledLogistic(outliers=0.0), ProfiledLogistic(outliers=0.02)
+    usual = bounded.fitted(out)[0]
+    assert plain.fitted(far)[0] < 0.02 * usual
+    assert bounded.fitted(far)[0] == pytest.approx(usual, rel=0.1)
+    assert bounded.by_row(far).max() == pytest.approx(-np.log(0.02), rel=1e-9)
+    clean = np.arange(200) % 50 > 0
+    np.testing.assert_allclose(bounded.by_row(far)[clean], bounded.by_row(out)[clean], atol=0.05)
+
+
 def test_decisions_that_tell_all_or_nothing():
-    out = decisions(4, noise=0.0)
-    a, _ = ProfiledLogistic().fitted(out)
+    out, plain = decisions(4, noise=0.0), ProfiledLogistic(outliers=0.0)
+    a, _ = plain.fitted(out)
     assert 3.0 < a < 10.0  # every row on its side: bounded by the smoothing
     against = moved(out, -out.y)
-    assert ProfiledLogistic().fitted(against)[0] == 0.0
-    assert ProfiledLogistic().value(against) == pytest.approx(np.log(2))
-    assert not np.any(np.concatenate(ProfiledLogistic().slopes(against)))
+    assert plain.fitted(against)[0] == 0.0
+    assert plain.value(against) == pytest.approx(np.log(2))
+    assert not np.any(np.concatenate(plain.slopes(against)))
     nothing = moved(out, np.zeros(len(out.z)))
-    assert ProfiledLogistic().value(nothing) == pytest.approx(np.log(2))
+    assert plain.value(nothing) == pytest.approx(np.log(2))
     share = out.v @ (out.y > 0)
     entropy = -share * np.log(share) - (1 - share) * np.log(1 - share)
-    assert ProfiledLogistic(offset=True).value(nothing) == pytest.approx(entropy, abs=0.05)
+    assert ProfiledLogistic(offset=True, outliers=0.0).value(nothing) == pytest.approx(entropy, abs=0.05)
     one_class = OutOfFold([Part(0, 0, 0, None, np.array([1.0, 2.0]), np.ones(2), np.full(2, 0.5))], 1)
-    assert 0 < ProfiledLogistic().value(one_class) < np.log(2)
+    assert 0 < plain.value(one_class) < np.log(2)
 
 
 def by_pairs(out, a, s=0.005):
@@ -263,7 +277,7 @@ def test_searches_by_the_profiled_logistic(machine):
     whole = make_pipeline(StandardScaler(), machine)
     search = BilevelSearchCV(whole, cv=folds, criterion="profiled_logistic").fit(X, y)
     assert search.result_.objective <= search.result_.objective_start
-    # By refitting the plain estimator, and scikit-learn's log loss of the calibrated decisions.
+    # By refitting the plain estimator, and the bounded log loss of its decisions in their best unit.
     best = whole.set_params(**search.best_params_)
     last = best.steps[-1][1]
     last.set_params(**{"tol": 1e-8 if hasattr(last, "tol") else None})
@@ -274,15 +288,11 @@ def test_searches_by_the_profiled_logistic(machine):
 
     def loss(t):
         m = sign * np.exp(t) * z
-        return v @ (np.logaddexp(0, -m) + 0.005 * m)
+        return v @ -np.log(0.05 + 0.95 * np.exp(-0.005 * m - np.logaddexp(0.0, -m)))
 
     grid = np.linspace(-6, 8, 20_001)
     wanted = min(loss(t) for t in grid)
     assert -search.best_score_ == pytest.approx(wanted, rel=1e-4)
-    t = grid[np.argmin([loss(t) for t in grid])]
-    plain = log_loss(y[order], expit(np.exp(t) * z), sample_weight=v)
-    smoothing = v @ (sign * np.exp(t) * z) * 0.005
-    assert -search.best_score_ == pytest.approx(plain + smoothing, rel=1e-4)
 
 
 def test_several_classes_share_one_unit():
@@ -294,7 +304,7 @@ def test_several_classes_share_one_unit():
     z = cross_val_predict(machine, X, y, cv=folds, method="decision_function").ravel()
     m = z * np.where(y[:, None] == np.unique(y), 1.0, -1.0).ravel()
     units = np.geomspace(1e-2, 1e2, 20_001)
-    wanted = min(np.mean(np.logaddexp(0, -a * m) + 0.005 * a * m) for a in units)
+    wanted = min(np.mean(-np.log(0.05 + 0.95 * np.exp(-0.005 * a * m) / (1 + np.exp(-a * m)))) for a in units)
     assert -search.best_score_ == pytest.approx(wanted, rel=1e-6)  # three folds of equal size
 
 

@@ -58,14 +58,6 @@ def test_stored_models_give_the_users_decisions(kind, intercept, sparse, rng):
     np.testing.assert_allclose(stored.T, wanted, atol=1e-9 * np.abs(stored).max())
 
 
-@pytest.mark.parametrize("sparse", [False, True], ids=["dense", "csr"])
-@pytest.mark.parametrize("kind", ["plain", "far", "uneven", "tiny"])
-def test_from_user_inverts_to_user(kind, sparse, rng):
-    design = user_design(columns(kind, rng), True, sparse=sparse)
-    W = rng.normal(size=(2, design.n_columns))
-    np.testing.assert_allclose(design.from_user(*design.to_user(W)), W, rtol=1e-9, atol=1e-9)
-
-
 @pytest.mark.parametrize("kind", ["far", "uneven", "tiny"])
 def test_badly_scaled_columns_are_stored_well_scaled(kind, rng):
     design = make_design(columns(kind, rng), True)
@@ -158,7 +150,7 @@ def test_nothing_outside_the_room_touches_the_stored_rows():
         for node in ast.walk(ast.parse(path.read_text(encoding="utf-8")))
         if isinstance(node, ast.Attribute)
         and node.attr == "array"
-        and ast.unparse(node.value) not in ("np", "numpy")
+        and ast.unparse(node.value).split(".")[0] not in ("np", "numpy")
     ]
     assert not readers
 

@@ -293,16 +293,21 @@ def row_curvature(loss: Loss, z: Array, y: Array, v: Array, window: float | None
 
 @dataclass(frozen=True)
 class ProfiledLogistic(Criterion):
-    r"""The logistic loss of decisions in their own best unit.
+    r"""The logistic loss of decisions in their own best unit, with a bound on what one row may count.
 
-    .. math::  \min_{a \ge 0} \; \sum_i v_i \big[ \log(1 + e^{-m_i}) + s\, m_i \big],  \qquad  m_i = y_i (a z_i + b),
+    .. math::  \min_{a \ge 0} \; \sum_i v_i\, \rho\big(\log(1 + e^{-m_i}) + s\, m_i\big),  \qquad
+               m_i = y_i (a z_i + b),  \qquad  \rho(l) = -\log\big(\epsilon + (1 - \epsilon) e^{-l}\big),
 
     over all out-of-fold rows together, ``b = 0`` unless ``offset``. The unit of an SVM's decisions means nothing across
     different ``C`` and kernel widths, so a loss in a fixed unit compares unlike things; with the unit profiled out this
-    is, but for ``s``, the log loss of the probabilities ``1 / (1 + exp(-(a z + b)))`` that the decisions give, a proper
-    score. The label smoothing ``s`` is in the manner of Platt's [1]_: without it ``a`` runs away where every row is on
-    its side. It does not depend on the number of rows, so that a weight of 2 is a row given twice. Where the decisions
-    are no better than chance, ``a`` is 0 and the criterion flat.
+    is, but for ``s`` and ``epsilon``, the log loss of the probabilities ``1 / (1 + exp(-(a z + b)))`` that the
+    decisions give, a proper score. The label smoothing ``s`` is in the manner of Platt's [1]_: without it ``a`` runs
+    away where every row is on its side. It does not depend on the number of rows, so that a weight of 2 is a row given
+    twice. Where the decisions are no better than chance, ``a`` is 0 and the criterion flat.
+
+    The share ``epsilon`` of ``outliers`` is the likelihood of a row that no decision explains, so ``rho`` is at most
+    ``-log(epsilon)``. Without it a few rows far on the wrong side, such as a large ``C`` gives, set the unit for all
+    and cost more than many errors.
 
     By the envelope theorem its slopes are those at the fitted ``a`` and ``b``; its curvature is the Schur complement in
     them, one column for each.
@@ -313,6 +318,8 @@ class ProfiledLogistic(Criterion):
         Whether an offset ``b`` is fitted as well.
     smoothing : float, above 0 and below 0.5
         The share ``s`` of the other label.
+    outliers : float, at least 0 and below 0.5
+        The share ``epsilon``; 0 for the plain logistic loss.
 
     References
     ----------
@@ -330,22 +337,46 @@ class ProfiledLogistic(Criterion):
 
     offset: bool = False
     smoothing: float = 0.005
+    outliers: float = 0.05
 
-    _arguments: ClassVar[Table] = {"offset": FLAG, "smoothing": number(above=0, below=0.5)}
+    _arguments: ClassVar[Table] = {
+        "offset": FLAG,
+        "smoothing": number(above=0, below=0.5),
+        "outliers": number(at_least=0, below=0.5),
+    }
 
     def __post_init__(self) -> None:
         check_arguments(self)
 
+    def _of_margins(self, m: Array) -> tuple[Array, Array, Array]:
+        """The loss of every margin, its slope and its curvature."""
+        s, share = self.smoothing, self.outliers
+        loss, slope, bend = np.logaddexp(0.0, -m) + s * m, s - expit(-m), expit(m) * expit(-m)
+        if not share:
+            return loss, slope, bend
+        # The likelihood of the row as it is, among that and of an outlier: what the row counts.
+        rest = np.logaddexp(np.log(share), np.log1p(-share) - loss)
+        counts = np.exp(np.log1p(-share) - loss - rest)
+        return -rest, counts * slope, counts * bend - counts * (1.0 - counts) * slope**2
+
     def fitted(self, out: OutOfFold) -> tuple[float, float]:
-        """The unit ``a`` and the offset ``b``; Newton's method on a convex function of one or two numbers."""
-        y, v, s, unit = out.y, out.v, self.smoothing, _unit(out)
+        """The unit ``a`` and the offset ``b``: Newton's method on a function of one or two numbers.
+
+        With outliers it may have several minima: it starts from the best of many units.
+        """
+        y, v, unit = out.y, out.v, _unit(out)
         A = (y * out.z / unit)[None] if not self.offset else np.stack([y * out.z / unit, y])
         x = np.zeros(len(A))
-        m, loss = _margins(A, x, v, s)
+        if self.outliers:
+            values = v @ self._of_margins(A[0][:, None] * UNITS)[0]
+            x[0] = UNITS[int(np.argmin(values))]
+        rows, slopes, bends = self._of_margins(x @ A)
+        loss = float(v @ rows)
         for _ in range(100):
-            other = expit(-m)
-            slope = A @ (v * (s - other))
-            H = (A * (v * other * (1.0 - other))) @ A.T
+            slope, H = A @ (v * slopes), (A * (v * bends)) @ A.T
+            if self.outliers:  # not convex away from a minimum
+                values, vectors = np.linalg.eigh(H)
+                H = (vectors * np.abs(values)) @ vectors.T
             held = x[0] <= 0 <= slope[0]
             if np.abs(slope[int(held) :]).max(initial=0.0) <= 1e-15:
                 break
@@ -359,7 +390,8 @@ class ProfiledLogistic(Criterion):
             while t > 1e-10:
                 trial = x + t * step
                 trial[0] = max(trial[0], 0.0)
-                m, reached = _margins(A, trial, v, s)
+                rows, slopes, bends = self._of_margins(trial @ A)
+                reached = float(v @ rows)
                 if reached <= loss - 1e-4 * t * promised:
                     break
                 t *= 0.5
@@ -373,23 +405,21 @@ class ProfiledLogistic(Criterion):
         return int(self.fitted(out)[0] > 0) + int(self.offset)
 
     def by_row(self, out: OutOfFold) -> Array:
-        """The log loss of every row at the fitted unit."""
+        """The loss of every row at the fitted unit."""
         a, b = self.fitted(out)
-        m = out.y * (a * out.z + b)
-        return np.logaddexp(0.0, -m) + self.smoothing * m
+        return self._of_margins(out.y * (a * out.z + b))[0]
 
     def slopes(self, out: OutOfFold) -> list[Array]:
         """Derivatives at the fitted unit: what the unit itself moves is nothing to first order."""
         a, b = self.fitted(out)
-        m = out.y * (a * out.z + b)
-        return out.by_part(out.v * a * out.y * (self.smoothing - expit(-m)))
+        return out.by_part(out.v * a * out.y * self._of_margins(out.y * (a * out.z + b))[1])
 
     def curvature(self, out: OutOfFold, window: float | None = WINDOW) -> Curvature:
         """Second derivatives at the fitted unit, less what refitting it takes back."""
         a, b = self.fitted(out)
         z, y, v = out.z, out.y, out.v
-        m = y * (a * z + b)
-        bend = v * expit(m) * expit(-m)
+        _, slopes, bends = self._of_margins(y * (a * z + b))
+        bend = v * bends
         diagonal = out.by_part(a * a * bend)
         if a == 0:
             return Curvature(diagonal)
@@ -397,12 +427,16 @@ class ProfiledLogistic(Criterion):
         unit = _unit(out)
         A = np.column_stack([z / unit, np.ones(len(z))])[:, : 2 if self.offset else 1]
         cross = a * bend[:, None] * A
-        cross[:, 0] += v * y * (self.smoothing - expit(-m)) / unit
+        cross[:, 0] += v * y * slopes / unit
         inner = (A.T * bend) @ A
         values, vectors = np.linalg.eigh(inner)
         kept = values > 1e-14 * values.max(initial=0.0)
         columns = cross @ (vectors[:, kept] / np.sqrt(values[kept]))
         return Curvature(diagonal, out.by_part(columns), -np.ones(int(kept.sum())))
+
+
+UNITS = np.concatenate([[0.0], np.exp(np.linspace(-4.0, 7.0, 23))])
+"""Units, in root mean square decisions, of which the best is where fitting begins if there may be outliers."""
 
 
 @dataclass(frozen=True)
@@ -572,12 +606,6 @@ def _beyond(p: Array, q: Array, u: Array, a: float) -> tuple[Array, Array, Array
     return tails[0][first], tails[1][first], tails[2][first]
 
 
-def _margins(A: Array, x: Array, v: Array, smoothing: float) -> tuple[Array, float]:
-    """The margins ``x A`` and their smoothed logistic loss."""
-    m = x @ A
-    return m, float(v @ (np.logaddexp(0.0, -m) + smoothing * m))
-
-
 def _newton_step(H: Array, slope: Array, held: bool) -> Array:
     """``-H^-1 slope`` of one or two numbers, of which the first may be held at its bound."""
     ridge = 1e-14 * max(float(np.trace(H)), 1e-300)
@@ -651,7 +679,7 @@ def get_criterion(spec: str | Loss | Criterion) -> Loss | Criterion:
     if isinstance(spec, str) and spec in NAMED_CRITERIA:
         return NAMED_CRITERIA[spec]()
     hint = SCORERS.get(spec) if isinstance(spec, str) else None
-    more = f". For scikit-learn's {spec!r} it is {hint}" if hint else ""
+    more = f". For scikit-learn's {spec!r} it is {hint}; or write scoring={spec!r}" if hint else ""
     raise ValueError(
         f"unknown criterion {spec!r}; use a Loss or Criterion object, or one of: {', '.join(NAMED_CRITERIA)}{more}"
     )

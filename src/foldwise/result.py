@@ -132,6 +132,9 @@ class Result:
         hold
     error_rate : the share of wrong out-of-fold predictions, as ``expected_error`` corrects it; None for regressions
     error_bars : a 95% interval of every selected value by name, as [lower, upper]
+    best : None, or where a simpler point was taken (``choice``, ``confirm``) what the best one was: its "params",
+        "error" and "objective", by how much the error of the one taken is higher ("difference"), and the "reason" in
+        words; ``status``, ``gradient_norm`` and ``promised_decrease`` are then those of the best
     details : facts that one method alone knows about the point it ended at, as plain values by name; often empty
     """
 
@@ -163,6 +166,7 @@ class Result:
     error_interval: list[float] | None = None
     error_rate: float | None = None
     error_bars: dict[str, Any] = field(default_factory=dict)
+    best: dict[str, Any] | None = None
 
     @property
     def error(self) -> float:
@@ -228,6 +232,9 @@ class Result:
             lines.insert(
                 2, f"minimised was {self.objective:.6g}: the error and a penalty of {self.penalty:.6g}"
             )
+        if self.best is not None:
+            more, lowest = self.best["difference"], self.best["error"]
+            lines.append(f"{self.best['reason']}: its error is {more:.3g} above the best, {lowest:.6g}")
         lines += self._on_new_rows()
         for name, value in self.params.items():
             lines.append(f"  {name} = {format_some(value)}{self._bar(name)}")

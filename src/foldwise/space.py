@@ -14,7 +14,7 @@ import numpy as np
 
 from foldwise.arguments import NONE, Table, check_arguments, numbers, one_of, sequence
 
-__all__ = ["PER", "Block", "Dimension", "Lin", "Log", "Space", "as_dimension"]
+__all__ = ["PER", "Block", "Dimension", "Lin", "Log", "Space", "as_dimension", "natural_units"]
 
 PER = (None, "feature", "group", "class")
 
@@ -296,3 +296,9 @@ class Space:
             elif w > 0 and value >= high - 1e-9 * w:
                 out[name] = "upper"
         return out
+
+
+def natural_units(space: Space) -> np.ndarray:
+    """A fair step of every entry of ``theta``: one e-fold on a log scale, a quarter of the range on a linear one."""
+    unit = [np.full(b.size, 1.0) if b.scale == "log" else 0.25 * (b.upper - b.lower) for b in space.blocks]
+    return np.where((flat := np.concatenate([*unit, np.zeros(0)])) > 0, flat, 1.0)

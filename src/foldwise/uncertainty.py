@@ -24,8 +24,7 @@ from typing import Any
 
 import numpy as np
 
-from foldwise.optimizers.quadratic import natural_units
-from foldwise.space import Space
+from foldwise.space import Space, natural_units
 
 __all__ = ["Influence", "Uncertainty", "assess"]
 

@@ -364,7 +364,7 @@ def test_rows_at_a_kink_are_counted():
     problem = hand_made(
         X, y, [(np.array([0, 1, 2]), np.array([3]))], SquaredHinge(), intercept=False
     ).problems[0]
-    at_kink = problem.design.from_user(np.array([[1.0]]), np.zeros(1))
+    at_kink = problem.design.scale[None]  # a weight of 1 in the user's column
     assert problem.n_kinks(problem.at(at_kink, np.zeros(1))) == 1  # the validation row would be a second
     assert problem.n_kinks(problem.at(0.5 * at_kink, np.zeros(1))) == 0
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
+
 import numpy as np
 import pytest
 from sklearn.svm import SVC, SVR
@@ -115,12 +117,39 @@ def test_hyper_hessian_against_differences_of_gradients(name):
         np.testing.assert_allclose(here.hessian[i], column, atol=1e-6 * np.abs(here.hessian).max())
 
 
+def in_user_units(problem, solution, m):
+    """Data and solution of a task in the user's columns, training rows only; multipliers of bounds are not negative."""
+    d, scale, par = problem.design.n_features, problem.design.scale, solution.par
+    coef, bias = problem.design.to_user(solution.W[m : m + 1])
+    split, cell = problem.split[m], problem.folds.cell
+    strength = par.c[m][cell] * problem.weight * problem.folds.count[split]
+    train = np.flatnonzero(strength > 0)
+    lower, upper = problem.bounds(m, par)
+    gamma = solution.gamma[m, :d] * scale
+    return SimpleNamespace(
+        rows=problem.folds.order[train],
+        y=problem.Y[problem.target[m]][train],
+        c=strength[train],
+        epsilon=par.epsilon[m][cell][train],
+        alpha=solution.alpha[m][train],
+        z=solution.decisions[m][train],
+        w=coef[0],
+        b=float(bias[0]),
+        lower=lower / scale,
+        upper=upper / scale,
+        gamma_lower=np.maximum(-gamma, 0.0),
+        gamma_upper=np.maximum(gamma, 0.0),
+        lam=par.lam[problem.target[m]] * (problem.root[m] * scale) ** 2,
+        gap=float(solution.gap[m]),
+    )
+
+
 @pytest.mark.parametrize("task", ["regression", "classification"])
 def test_without_a_box_it_is_the_classical_machine(task):
     bilevel, theta, X, y = program(task, values={"C": 0.7, "epsilon": 0.2})
     problem, point = bilevel.problems[0], bilevel.evaluate(theta).solutions[0]
     for m in range(3):
-        own = problem.in_user_units(point, m)
+        own = in_user_units(problem, point, m)
         machine = (
             SVC(kernel="linear", C=0.7, tol=1e-9)
             if task == "classification"
@@ -143,7 +172,7 @@ def test_optimality_in_user_units_with_badly_scaled_columns():
     assert np.any(problem.design.scale != 1.0)
     held = 0
     for m in range(3):
-        own = problem.in_user_units(point, m)
+        own = in_user_units(problem, point, m)
         z = X[own.rows] @ own.w + own.b
         np.testing.assert_allclose(z, own.z, atol=1e-9)
         r = z - own.y

@@ -257,3 +257,11 @@ def test_our_own_machines_have_choices_too():
     space = {"loss": ["squared_hinge", "quartic_hinge"], "C": [0.1, 1.0, 10.0]}
     search = BilevelSearchCV(KernelSVC(), space, scoring="accuracy", cv=3).fit(X, LABELS)
     assert search.best_params_["loss"] in space["loss"]
+
+
+def test_nested_searches_name_what_serves_choices():
+    search = BilevelSearchCV(SVC(), {"kernel": ["linear", "rbf"], "C": (0.1, 1.0)})
+    with pytest.raises(ValueError, match=r"use sklearn.model_selection.cross_validate\(search"):
+        search.nested(X, LABELS, cv=2)
+    scored = BilevelSearchCV(LogisticRegression(), {"C": (0.1, 1.0)}, scoring="balanced_accuracy", cv=3)
+    assert len(scored.nested(X, LABELS, cv=2).errors) == 2

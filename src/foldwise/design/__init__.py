@@ -7,15 +7,48 @@ from typing import Any
 import numpy as np
 import scipy.sparse as sp
 
-from foldwise.design.base import Array, Design
+from foldwise.design.base import ALL, Array, Design, Rows
 from foldwise.design.dense import DenseDesign
 from foldwise.design.sparse import SparseDesign
 
-__all__ = ["DenseDesign", "Design", "SparseDesign", "column_spread", "is_wide", "make_design"]
+__all__ = [
+    "ALL",
+    "STORAGES",
+    "DenseDesign",
+    "Design",
+    "Rows",
+    "SparseDesign",
+    "column_spread",
+    "is_wide",
+    "make_design",
+    "register",
+]
 
 DENSIFY_LIMIT = 50_000_000
 """Sparse input with at most this many cells and few columns is stored dense: BLAS is then faster."""
 DENSIFY_COLUMNS = 1_000
+
+
+STORAGES: list[type[Design]] = [SparseDesign, DenseDesign]
+"""The first one that takes the user's rows stores them."""
+
+
+def register(storage: type[Design]) -> None:
+    """Let a storage of your own come first: it stores the rows that it ``takes``, in every linear machine from then on.
+
+    Examples
+    --------
+    >>> class Mine(DenseDesign):
+    ...     pass
+    >>> register(Mine)
+    >>> type(make_design(np.eye(2), True)).__name__
+    'Mine'
+    >>> STORAGES.remove(Mine)
+    """
+    if not (isinstance(storage, type) and issubclass(storage, Design)):
+        raise TypeError(f"a storage is a subclass of Design; got {storage!r}. Give the class, not an object")
+    if storage not in STORAGES:
+        STORAGES.insert(0, storage)
 
 
 def make_design(X: Any, intercept: bool, order: Array | None = None, densify: bool = True) -> Design:
@@ -33,9 +66,9 @@ def make_design(X: Any, intercept: bool, order: Array | None = None, densify: bo
     """
     if densify and _densified(X):
         X = X.toarray()
-    if sp.issparse(X):
-        return SparseDesign.of(sp.csr_array(X, dtype=float), intercept, order)
-    return DenseDesign.of(np.asarray(X, float), intercept, order)
+    X = sp.csr_array(X, dtype=float) if sp.issparse(X) else np.asarray(X, float)
+    storage = next(storage for storage in STORAGES if storage.takes(X))
+    return storage.of(X, intercept, order)
 
 
 def column_spread(X: Any) -> Array:

@@ -56,6 +56,16 @@ class Design(ABC):
     def entries(self) -> int:
         """Numbers that are stored."""
 
+    @classmethod
+    @abstractmethod
+    def takes(cls, X: Any) -> bool:
+        """Whether this is how rows ``X``, an array or a CSR matrix of floats, are to be stored."""
+
+    @classmethod
+    @abstractmethod
+    def of(cls, X: Any, intercept: bool, order: Array | None = None) -> Design:
+        """From the user's rows, stored in this order."""
+
     # Products of rows with vectors.
 
     @abstractmethod
@@ -127,13 +137,6 @@ class Design(ABC):
         coef = W[:, : self.n_features] / self.scale
         bias = W[:, self.n_features] if self.intercept else np.zeros(len(W))
         return coef, bias - coef @ self.shift
-
-    def from_user(self, coef: Array, bias: Array) -> Array:
-        """The inverse of :meth:`to_user`."""
-        W = coef * self.scale
-        if self.intercept:
-            W = np.column_stack([W, bias + coef @ self.shift])
-        return W
 
 
 class MatrixDesign(Design):

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import scipy.sparse as sp
 
@@ -35,6 +37,10 @@ class DenseDesign(MatrixDesign):
     ) -> None:
         super().__init__(array.shape[0], array.shape[1], intercept, shift, scale)
         self.array = array
+
+    @classmethod
+    def takes(cls, X: Any) -> bool:
+        return not sp.issparse(X)
 
     @classmethod
     def of(cls, X: Array, intercept: bool, order: Array | None = None) -> DenseDesign:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import scipy.sparse as sp
 
@@ -24,6 +26,10 @@ class SparseDesign(MatrixDesign):
     ) -> None:
         super().__init__(array.shape[0], array.shape[1], intercept, shift, scale)
         self.array = array
+
+    @classmethod
+    def takes(cls, X: Any) -> bool:
+        return bool(sp.issparse(X))
 
     @classmethod
     def of(cls, X: sp.csr_array, intercept: bool, order: Array | None = None) -> SparseDesign:

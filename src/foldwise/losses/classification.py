@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
@@ -135,14 +136,14 @@ def _short(y: Array, margin: float) -> tuple[Array, Array]:
     return np.where(y > 0, -np.inf, -margin), np.where(y > 0, margin, np.inf)
 
 
-class _Softplus(Loss):
+class _Softplus(Loss, ABC):
     """``log(1 + exp(t)) / rate`` for an exponent ``t`` that falls by ``rate`` as ``y z`` grows by one."""
 
     task = "classification"
 
+    @abstractmethod
     def _exponent(self, z: Array, y: Array) -> tuple[Array, float]:
         """``t`` and the rate."""
-        raise NotImplementedError
 
     def value(self, z: Array, y: Array) -> Array:
         t, rate = self._exponent(z, y)

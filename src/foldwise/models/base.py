@@ -310,6 +310,15 @@ class Model(ABC):
         """What is added to the criterion; ``shrinkage`` is the strength that the user asks for, None for the usual."""
         return None
 
+    def centre(self, dimensions: Mapping[str, Dimension], facts: DataFacts) -> dict[str, Any]:
+        """Values by name that are moderate on these data: the middle of the bounds that follow from them."""
+        out = {}
+        for name, dimension in dimensions.items():
+            usual = self.default_dimension(name, dimension.per, facts)
+            low, high = np.asarray(usual.lower, float), np.asarray(usual.upper, float)
+            out[name] = np.sqrt(low * high) if usual.scale == "log" else 0.5 * (low + high)
+        return out
+
     # 3. The training problems.
 
     @abstractmethod

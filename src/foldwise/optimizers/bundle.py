@@ -24,8 +24,9 @@ import scipy.sparse as sp
 from foldwise.arguments import Table, integer, number
 from foldwise.bilevel import Bilevel, Evaluation
 from foldwise.optimizers.base import Minimizer, Trace
-from foldwise.optimizers.quadratic import REACH, natural_units
+from foldwise.optimizers.quadratic import REACH
 from foldwise.result import Status
+from foldwise.space import natural_units
 
 __all__ = ["Bundle"]
 

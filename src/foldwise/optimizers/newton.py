@@ -9,8 +9,9 @@ import numpy as np
 
 from foldwise.arguments import Table, integer, number, one_of
 from foldwise.optimizers.base import Minimizer, Trace
-from foldwise.optimizers.quadratic import absolute, box_qp, natural_units
+from foldwise.optimizers.quadratic import absolute, box_qp
 from foldwise.result import Status
+from foldwise.space import natural_units
 
 __all__ = ["TrustRegionNewton"]
 

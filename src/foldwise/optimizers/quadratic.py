@@ -5,9 +5,9 @@ from __future__ import annotations
 import numpy as np
 
 from foldwise.bilevel import Bilevel, Evaluation
-from foldwise.space import Space
+from foldwise.space import natural_units
 
-__all__ = ["REACH", "absolute", "box_qp", "natural_units", "promising_step"]
+__all__ = ["REACH", "absolute", "box_qp", "promising_step"]
 
 REACH = 0.1
 """How far a step may go, in natural units, when asking what a point still promises."""
@@ -36,12 +36,6 @@ def promising_step(bilevel: Bilevel, evaluation: Evaluation) -> tuple[np.ndarray
         step = box_qp(H, g, low, high)
         promised = -float(g @ step + 0.5 * step @ H @ step)
     return unit * step, promised / max(abs(evaluation.objective), np.finfo(float).tiny)
-
-
-def natural_units(space: Space) -> np.ndarray:
-    """A fair step of every entry of ``theta``: one e-fold on a log scale, a quarter of the range on a linear one."""
-    unit = [np.full(b.size, 1.0) if b.scale == "log" else 0.25 * (b.upper - b.lower) for b in space.blocks]
-    return np.where((flat := np.concatenate([*unit, np.zeros(0)])) > 0, flat, 1.0)
 
 
 def absolute(H: np.ndarray) -> np.ndarray:

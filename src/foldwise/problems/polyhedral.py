@@ -7,7 +7,7 @@ Task ``m = (target k, split t)`` minimises over ``w`` with ``lower <= w <= upper
 
 with ``rho = l1_ratio`` (0: the classical machine), ``nu`` the proximity to reference weights (bennett2006 (2)) and a
 free intercept if there is one. Everything is kept in the stored columns of the design (see
-:class:`foldwise.design.Design`); :meth:`PolyhedralProblem.in_user_units` converts.
+:class:`foldwise.design.Design`).
 
 At a solution every training row is left of, on, or right of a kink of its loss, and every weight is free or held at a
 bound (or at zero by the L1 penalty). While ``theta`` moves a little nothing changes kind, so the free weights and the
@@ -33,7 +33,7 @@ from foldwise.problems.pieces import AT_LOWER, AT_UPPER, ActiveSet, KinkSystem, 
 from foldwise.problems.weights import WeightProblem
 from foldwise.problems.written import Task, Written
 
-__all__ = ["ActiveSets", "KinkLinearization", "PolyhedralProblem", "PolyhedralSolution", "UserUnits"]
+__all__ = ["ActiveSets", "KinkLinearization", "PolyhedralProblem", "PolyhedralSolution"]
 
 EDGE = 1e-9
 """Distance of a dual variable from the end of its range, in units of ``c``, below which it is on it."""
@@ -107,39 +107,6 @@ class PolyhedralSolution(Solution):
         """Weights; the intercept, if any, is the last column: shape (tasks, columns)."""
         weights: Array = self.state.W
         return weights
-
-
-@dataclass(frozen=True, eq=False)
-class UserUnits:
-    """A task's data and solution in the user's columns, training rows only.
-
-    Attributes
-    ----------
-    rows : ndarray of int, shape (n_train,)
-        Row numbers in the user's X.
-    y, c, epsilon, alpha, z : ndarray, shape (n_train,)
-    w, lower, upper, gamma_lower, gamma_upper : ndarray, shape (features,)
-        Weights, bounds (infinite where there are none) and the bounds' multipliers, not negative.
-    b : float
-    lam : ndarray, shape (features,)
-        Factor of the penalty: ``lam_d``, times the variance of a column that folds standardise.
-    gap : float
-    """
-
-    rows: Array
-    y: Array
-    c: Array
-    epsilon: Array
-    alpha: Array
-    z: Array
-    w: Array
-    lower: Array
-    upper: Array
-    gamma_lower: Array
-    gamma_upper: Array
-    b: float
-    lam: Array
-    gap: float
 
 
 class PolyhedralProblem(WeightProblem):
@@ -349,31 +316,6 @@ class PolyhedralProblem(WeightProblem):
             count += int(np.sum((active.held == 0) & (room <= tol * (np.abs(w) + tol))))
             count += solution.pins[m] is not None
         return count
-
-    def in_user_units(self, solution: PolyhedralSolution, m: int) -> UserUnits:
-        """Task ``m`` with its primal and dual solution in the user's columns; see :class:`UserUnits`."""
-        d, scale, par = self.design.n_features, self.design.scale, solution.par
-        coef, bias = self.design.to_user(solution.W[m : m + 1])
-        train = np.flatnonzero(self._strength(m, par) > 0)
-        lower, upper = self.bounds(m, par)
-        gamma = solution.gamma[m, :d] * scale
-        epsilon = np.broadcast_to(par.epsilon[m][self.folds.cell], self.n_rows)
-        return UserUnits(
-            rows=self.folds.order[train],
-            y=self.Y[self.target[m]][train],
-            c=self._strength(m, par)[train],
-            epsilon=epsilon[train],
-            alpha=solution.alpha[m][train],
-            z=solution.decisions[m][train],
-            w=coef[0],
-            lower=lower / scale,
-            upper=upper / scale,
-            gamma_lower=np.maximum(-gamma, 0.0),
-            gamma_upper=np.maximum(gamma, 0.0),
-            b=float(bias[0]),
-            lam=par.lam[self.target[m]] * (self.root[m] * scale) ** 2,
-            gap=float(solution.gap[m]),
-        )
 
     def written(self, theta: Array) -> Written:
         """Every task in arrays, in columns whose weights are the user's; refused with an L1 part of the penalty."""

@@ -10,12 +10,15 @@ import numpy as np
 from sklearn import config_context, get_config
 from sklearn.base import BaseEstimator, MetaEstimatorMixin, is_classifier, is_regressor
 from sklearn.exceptions import NotFittedError
+from sklearn.metrics import check_scoring
 from sklearn.pipeline import Pipeline
 from sklearn.utils import estimator_html_repr, get_tags
 from sklearn.utils.metaestimators import available_if
 from sklearn.utils.validation import check_is_fitted
 
 from foldwise.calibration import PairProbabilities
+from foldwise.estimators.adapters import describe
+from foldwise.search.scoring import read_scoring
 
 __all__ = ["BestEstimatorMixin"]
 
@@ -34,14 +37,23 @@ def _delegates(name: str) -> Callable[[Any], bool]:
     return check
 
 
+def _offers(estimator: Any, method: str) -> bool:
+    """Whether an estimator has a method, with its present parameters."""
+    return hasattr(estimator, method)
+
+
+def _learned(search: Any, what: str) -> bool:
+    """Whether the folds of a fitted search gave this; one that is not fitted may get it."""
+    return "result_" not in vars(search) or getattr(search, what, None) is not None
+
+
 def _gives_probabilities(search: Any) -> bool:
     """Whether the best estimator has probabilities of its own, or the folds' decisions give them."""
     if not search.refit:
         raise AttributeError(WITHOUT_REFIT)
-    if hasattr(getattr(search, "best_estimator_", search.estimator), "predict_proba"):
+    if _offers(getattr(search, "best_estimator_", search.estimator), "predict_proba"):
         return True
-    known = getattr(search, "probabilities_", None) if hasattr(search, "result_") else True
-    if not is_classifier(search.estimator) or known is None:
+    if not is_classifier(search.estimator) or not _learned(search, "probabilities_"):
         raise AttributeError("this search has no probabilities: it is a regression, or its folds gave none")
     return True
 
@@ -50,8 +62,7 @@ def _gives_intervals(search: Any) -> bool:
     """Whether the search is a regression with out-of-fold residuals, or will be."""
     if not search.refit:
         raise AttributeError(WITHOUT_REFIT)
-    known = getattr(search, "residuals_", None) if hasattr(search, "result_") else True
-    if not is_regressor(search.estimator) or known is None:
+    if not is_regressor(search.estimator) or not _learned(search, "residuals_"):
         raise AttributeError("this search has no prediction intervals: its folds gave no residuals")
     return True
 
@@ -61,7 +72,7 @@ class BestEstimatorMixin(MetaEstimatorMixin, BaseEstimator):
 
     estimator: Any
     refit: Any
-    scorer_: Any
+    scoring: Any
     best_threshold_: float | None
     best_estimator_: Any
     probabilities_: Any
@@ -74,6 +85,16 @@ class BestEstimatorMixin(MetaEstimatorMixin, BaseEstimator):
         if "best_estimator_" not in vars(self):
             raise NotFittedError(getattr(self, "_unfinished", "the final fit did not end; fit again"))
         return self.best_estimator_
+
+    @property
+    def scorer_(self) -> Any:
+        """What scores: a scorer, or a dict of them where ``scoring`` has several."""
+        check_is_fitted(self, "result_")
+        if self.scoring is None:
+            return check_scoring(self.estimator)
+        scoring = read_scoring(self, describe(self.estimator))
+        assert scoring is not None
+        return scoring.given
 
     def score(self, X: Any, y: Any = None, sample_weight: Any = None) -> float:
         """The score of the best estimator: by the metric that decided, else accuracy or R^2."""
@@ -117,7 +138,7 @@ class BestEstimatorMixin(MetaEstimatorMixin, BaseEstimator):
         rows of several classes that are told apart pair by pair.
         """
         best = self._best()
-        if hasattr(best, "predict_proba"):
+        if _offers(best, "predict_proba"):
             return best.predict_proba(X)
         return self.probabilities_.of(self._decisions(X, isinstance(self.probabilities_, PairProbabilities)))
 
@@ -125,7 +146,7 @@ class BestEstimatorMixin(MetaEstimatorMixin, BaseEstimator):
     def predict_log_proba(self, X: Any) -> Any:
         """Logarithms of the class probabilities."""
         best = self._best()
-        if hasattr(best, "predict_log_proba"):
+        if _offers(best, "predict_log_proba"):
             return best.predict_log_proba(X)
         return np.log(np.maximum(self.predict_proba(X), np.finfo(float).tiny))
 

@@ -165,13 +165,13 @@ class _Branches:
                 break
             Xs, ys = _safe_indexing(self.X, sample), _safe_indexing(self.y, sample)
             folds: Any = StratifiedKFold(3) if is_classifier(self.search.estimator) else KFold(3)
-            quick = {"cv": folds, "max_iter": RULE.steps, "refit": self._named_refit(), "checkpoint": None}
+            quick = {"cv": folds, "refit": self._named_refit(), "checkpoint": None, "resume": False}
             scores = []
             for k, leaf in enumerate(alive):
                 share = self.left()
                 limit = None if share is None else 0.5 * share / (len(alive) - k)
-                child = self.child(leaf, **quick, max_time=limit, resume=False, verbose=0, callbacks=())
-                scores.append(self._trial(child, Xs, ys))
+                quiet = {"max_time": limit, "verbose": 0, "callbacks": ()}
+                scores.append(self._trial(leaf, {**quick, **quiet}, Xs, ys))
             keep = max(RULE.few // 2, -(-len(alive) // RULE.factor))
             order = np.argsort(-np.array(scores), kind="stable")[:keep]
             alive, rows = [alive[k] for k in sorted(order)], rows * RULE.factor
@@ -179,15 +179,18 @@ class _Branches:
                 break
         return alive
 
-    def _trial(self, child: Any, X: Any, y: Any) -> float:
-        """The score of a branch on few rows."""
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")
-            try:
-                child._select(X, y, None, None, None)
-            except (ValueError, TypeError, AttributeError, np.linalg.LinAlgError):
-                return -np.inf
-        return float(child.best_score_) if not np.isnan(child.best_score_) else -np.inf
+    def _trial(self, leaf: Leaf, options: dict[str, Any], X: Any, y: Any) -> float:
+        """The score of a branch on few rows, in few steps; methods that count points have no steps."""
+        for limit in ({"max_iter": RULE.steps}, {}):
+            child = self.child(leaf, **options, **limit)
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore")
+                try:
+                    child._select(X, y, None, None, None)
+                except (ValueError, TypeError, AttributeError, np.linalg.LinAlgError):
+                    continue
+            return float(child.best_score_) if not np.isnan(child.best_score_) else -np.inf
+        return -np.inf
 
     def _named_refit(self) -> Any:
         """A refit that the reading of several metrics accepts, without a final fit."""

@@ -15,7 +15,6 @@ from typing import Any, ClassVar
 import numpy as np
 from sklearn.base import clone
 from sklearn.exceptions import ConvergenceWarning
-from sklearn.metrics import check_scoring
 from sklearn.pipeline import Pipeline
 from sklearn.utils import check_random_state
 from sklearn.utils.validation import has_fit_parameter
@@ -51,6 +50,8 @@ from foldwise.optimizers.base import Minimizer
 from foldwise.result import Record, Result
 from foldwise.search.best import BestEstimatorMixin
 from foldwise.search.branches import fit_branches, has_choices
+from foldwise.search.choice import OneStandardError
+from foldwise.search.confirm import Confirmation
 from foldwise.search.data import read_data
 from foldwise.search.judge import Judge
 from foldwise.search.measure import Measure
@@ -154,6 +155,22 @@ class BilevelSearchCV(CallbackSupportMixin, BestEstimatorMixin):
         What scikit-learn takes: a number of folds, a splitter, or pairs (training rows, validation rows) of row numbers
         or masks. A row that a pair repeats (a bootstrap, oversampling) counts that often, in training, in the criterion
         and in scalers; a row may train and validate the same fold.
+    repeats : int or "auto", default=1
+        How many partitions into ``cv`` folds the criterion is averaged over, where ``cv`` is a number: the one that the
+        number alone stands for, then shuffled ones (:class:`foldwise.search.repeats.RepeatedFolds`). Kernel machines
+        search on the first and go the rest of the way on all. "auto": 3 up to 100 rows, else 1, and 1 for a
+        splitter, which is taken as it is. docs/selection.md has what it is worth.
+    choice : {"best", "one_se"} or float, default="best"
+        "one_se": the widest kernel and strongest regularisation whose criterion is above the best by less than one
+        standard error of the paired differences of the rows, found by following that constraint with gradients; a
+        number: that many standard errors. All attributes are those of the chosen point; ``result_.best`` tells what the
+        best was. ``best_score_`` is then not the highest of ``cv_results_``.
+    confirm : bool or "auto", default="auto"
+        Many values of one kind have to prove that they are better than one: a search in which they are one is run as
+        well, and the single value is taken unless the folds' advantage of the many, less what is due to chance, is more
+        than two standard errors of the paired rows. "auto" asks that of kernel widths of single features, True also of
+        penalties of features, values of groups and classes and weights of kernels, False of none. ``result_.best``
+        tells what was passed over.
     n_starts : int, optional
         Run the method from this many points and keep the best end. By default, with up to four hyper-parameters, a few
         points are looked at and the method runs once, from the best of them; with more, or with penalties of single
@@ -198,6 +215,10 @@ class BilevelSearchCV(CallbackSupportMixin, BestEstimatorMixin):
         Strength ``kappa`` of the penalty ``kappa / (2 n) ||log gamma - mean||^2`` on per-feature kernel widths, which
         would otherwise over-fit the folds; 0.5 by default, 0 for none and, by default, for "mpec", whose program does
         not have it. ``best_score_`` is without it.
+    prior : float, optional
+        Strength ``kappa`` of a pull ``kappa / (2 n)`` per squared e-fold of every hyper-parameter (of a tube: squared
+        quarter of its range) to a moderate value that follows from the data; None or 0 for none. Its share of the
+        objective is ``result_.penalty``; ``best_score_`` is without it.
     low_rank : bool or "auto", default="auto"
         See the kernel of a smooth kernel machine through a few landmark rows during the search. "auto" does so from
         1,500 rows on where few of them see every row to 1e-3 at twice the starting ``gamma``, and goes on without
@@ -277,6 +298,12 @@ class BilevelSearchCV(CallbackSupportMixin, BestEstimatorMixin):
             one_of("auto") | CLASS_WEIGHT, do="Weights of single rows are sample_weight of fit"
         ),
         "cv": FOLDS,
+        "repeats": integer() | one_of("auto"),
+        "confirm": MAYBE,
+        "choice": replace(
+            one_of("best", "one_se") | number(above=0, at_most=10),
+            needs="'best', 'one_se' or a number of standard errors above 0 and at most 10",
+        ),
         "n_starts": integer() | NONE,
         "scoring": SCORING | NONE,
         "refit": REFIT,
@@ -291,6 +318,7 @@ class BilevelSearchCV(CallbackSupportMixin, BestEstimatorMixin):
         "verbose": FLAG | integer(0),
         "method_options": Rule("a dict from option name to value", _is_named) | NONE,
         "shrinkage": number(at_least=0) | NONE,
+        "prior": number(at_least=0) | NONE,
         "low_rank": MAYBE,
         "return_train_score": FLAG,
         "error_score": ERROR_SCORE,
@@ -311,6 +339,9 @@ class BilevelSearchCV(CallbackSupportMixin, BestEstimatorMixin):
         scoring: Any = None,
         criterion_weight: Any = "auto",
         cv: Any = 5,
+        repeats: Any = 1,
+        choice: Any = "best",
+        confirm: Any = "auto",
         n_starts: Any = None,
         refit: Any = True,
         rescale: Any = "auto",
@@ -323,6 +354,7 @@ class BilevelSearchCV(CallbackSupportMixin, BestEstimatorMixin):
         verbose: Any = 0,
         method_options: Any = None,
         shrinkage: Any = None,
+        prior: Any = None,
         low_rank: Any = "auto",
         return_train_score: Any = False,
         error_score: Any = np.nan,
@@ -339,6 +371,9 @@ class BilevelSearchCV(CallbackSupportMixin, BestEstimatorMixin):
         self.scoring = scoring
         self.criterion_weight = criterion_weight
         self.cv = cv
+        self.repeats = repeats
+        self.choice = choice
+        self.confirm = confirm
         self.n_starts = n_starts
         self.refit = refit
         self.rescale = rescale
@@ -351,6 +386,7 @@ class BilevelSearchCV(CallbackSupportMixin, BestEstimatorMixin):
         self.verbose = verbose
         self.method_options = method_options
         self.shrinkage = shrinkage
+        self.prior = prior
         self.low_rank = low_rank
         self.return_train_score = return_train_score
         self.error_score = error_score
@@ -477,6 +513,14 @@ class BilevelSearchCV(CallbackSupportMixin, BestEstimatorMixin):
         # 2. Program to a plan; what cannot be done is refused before a file is written.
         options = self._options(program)
         method = choose_method(options, program)
+        if (choice := OneStandardError.of(self.choice)) is not None:
+            if self.scoring is not None or callable(self.refit):
+                other = "refit" if callable(self.refit) else "scoring"
+                raise ValueError(
+                    f"choice={self.choice!r} compares rows by the criterion, and {other} chooses by itself; give one "
+                    "of the two"
+                )
+            choice.check(program.bilevel.criterion)
         if isinstance(sample_weight, Real):  # which not every machine takes
             sample_weight = np.full(program.facts.n_rows, float(sample_weight))
         judge = self._judge(program, X, y, {"sample_weight": sample_weight, "sample_groups": sample_groups})
@@ -531,6 +575,7 @@ class BilevelSearchCV(CallbackSupportMixin, BestEstimatorMixin):
             shrinkage=self._shrinkage(),
             low_rank=self.low_rank,
             criterion_weight=self._criterion_weight(data.classes, scoring),
+            pull=float(self.prior or 0.0),
         )
 
     def _space(self) -> tuple[Any, dict[str, list[float]]]:
@@ -544,10 +589,15 @@ class BilevelSearchCV(CallbackSupportMixin, BestEstimatorMixin):
     def _scoring(self, tunable: Tunable, classes: Array | None) -> Scoring | None:
         """The metrics of this search; there is one threshold where there are two classes."""
         scoring = read_scoring(self, tunable)
-        if scoring is None or classes is None or len(classes) == 2:
+        if scoring is None or classes is None:
+            return scoring
+        if len(classes) == 2 and hasattr(self.estimator, "decision_function"):
             return scoring
         if self.threshold is True:
-            raise ValueError(f"threshold=True needs two classes; y has {len(classes)}. Leave it at 'auto'")
+            raise ValueError(
+                f"threshold=True needs two classes and decisions; y has {len(classes)} classes, and "
+                f"{type(self.estimator).__name__} must have decision_function. Leave it at 'auto'"
+            )
         return replace(scoring, threshold=False)
 
     def _judge(self, program: Program, X: Any, y: Any, given: Mapping[str, Any]) -> Judge | None:
@@ -557,7 +607,7 @@ class BilevelSearchCV(CallbackSupportMixin, BestEstimatorMixin):
         points = [program.bilevel.space.theta(point) for point in bare]
         if scoring is None:
             return Judge(None, points) if points else None
-        prefix = program.tunable.prefix
+        prefix = program.tunable.fit_prefix or ""
         own = {prefix + name: np.asarray(value) for name, value in given.items() if value is not None}
         return Judge(Measure(program, scoring, self.estimator, X, y, own), points, self.max_iter)
 
@@ -569,6 +619,12 @@ class BilevelSearchCV(CallbackSupportMixin, BestEstimatorMixin):
             raise ValueError(
                 f"criterion_weight={self.criterion_weight!r} weighs classes, and {type(tunable.estimator).__name__} is "
                 "a regressor; leave it at 'auto', and pass weights of rows as sample_weight of fit"
+            )
+        method = self._method_kind()
+        if self.prior and not method.shrinks:
+            raise ValueError(
+                f"prior={self.prior:g} is added to the error, and the program of method {method.name!r} has "
+                "no such term; leave prior out, or use method='newton'"
             )
         if sample_weight is not None and tunable.fit_prefix is None:
             raise ValueError(
@@ -662,6 +718,9 @@ class BilevelSearchCV(CallbackSupportMixin, BestEstimatorMixin):
             measure = None if judge is None else judge.measure
             limits = {"callback": callback, "deadline": deadline, "began": began, "observe": measure}
             run = SearchRun(program, plan, journal, limits, self.n_jobs, self.low_rank is True, judge=judge)
+            run.choice = OneStandardError.of(self.choice)
+            if judge is None and not callable(self.refit):  # which choose by themselves
+                run.confirmation = Confirmation.of(self.confirm)
             result = run.result()
         given = int(self.random_state) if isinstance(self.random_state, (int, np.integer)) else None
         elapsed = time.perf_counter() - began
@@ -716,7 +775,6 @@ class BilevelSearchCV(CallbackSupportMixin, BestEstimatorMixin):
         self.n_splits_ = len(program.data.splits)
         self.n_iter_ = result.n_evaluations
         self.best_params_ = tunable.export(bilevel.space.params(np.asarray(result.theta)), classes)
-        self.scorer_ = check_scoring(self.estimator) if measure is None else measure.scoring.given
         self.multimetric_ = measure is not None and names != [SINGLE]
         self.best_score_ = (
             -float(np.mean(result.fold_objectives)) if measure is None else measure.value(record)

@@ -15,6 +15,7 @@ from foldwise.estimators.encoding import check_target, check_weight, encode_clas
 from foldwise.estimators.tunable import Tunable
 from foldwise.models.base import Array, Rows
 from foldwise.search.prepare import Data
+from foldwise.search.repeats import RepeatedFolds, repeated
 from foldwise.splits import Splits, read_splits
 
 __all__ = ["read_data"]
@@ -43,8 +44,11 @@ def read_data(
         raise ValueError(f"{which} is constant ({level:g}); there is nothing to select. Check the column")
     else:
         rows = Rows(np.array(y[None] if y.ndim == 1 else y.T), weight, group, group_labels)
-    splits = _folds(search.cv, tunable, X, y, groups, rows)
-    return Data(X, rows, classes, splits, getattr(search, "feature_names_in_", None))
+    stratified = tunable.task == "classification"
+    cv = repeated(search.cv, search.repeats, n, stratified)
+    splits = _folds(cv, tunable, X, y, groups, rows)
+    first = cv.n_splits if isinstance(cv, RepeatedFolds) else None
+    return Data(X, rows, classes, splits, getattr(search, "feature_names_in_", None), first=first)
 
 
 def _target(y: Any, tunable: Tunable) -> Array:
@@ -81,8 +85,8 @@ def _features(search: Any, tunable: Tunable, X: Any, y: Array) -> tuple[Any, Arr
 
 def _check_number(cv: Any, rows: Rows) -> None:
     """Refuse more stratified folds than any class has rows."""
-    if isinstance(cv, StratifiedKFold) and rows.label is not None:
-        most, folds = int(np.bincount(rows.label).max()), cv.get_n_splits()
+    if isinstance(cv, StratifiedKFold | RepeatedFolds) and rows.label is not None:
+        most, folds = int(np.bincount(rows.label).max()), int(cv.n_splits)
         if folds > most:
             raise ValueError(
                 f"{folds} folds were asked for, and the largest class has {most} row{'s' * (most > 1)}; stratified "

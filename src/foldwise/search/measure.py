@@ -70,7 +70,9 @@ class Measure:
         self.X, self.y, self.given = X, np.asarray(y), given
         data = program.data
         by_pairs = program.model.pairs_of_classes and data.classes is not None and len(data.classes) > 2
-        self.answers = Answers.of(estimator, data.classes, by_pairs)
+        several = data.classes is None and len(data.rows.Y) > 1
+        direct = not several and not program.tunable.refitted and program.tunable.retarget is None
+        self.answers = Answers.of(estimator, data.classes, by_pairs, direct)
         self.rows = [(FoldRows(X, train), FoldRows(X, validation)) for train, validation in data.splits]
         self.target = data.rows.Y[0] if data.classes is None else np.asarray(data.rows.label)
         self.driver = scoring.driver

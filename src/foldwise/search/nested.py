@@ -35,9 +35,11 @@ from foldwise.models.base import Array
 from foldwise.models.binding import criterion_weights
 from foldwise.problems.folds import Folds
 from foldwise.result import CUT_SHORT, Record, Status
+from foldwise.search.branches import has_choices
 from foldwise.search.data import read_data
 from foldwise.search.nested_result import COMPLETE, INTERRUPTED, Nested, OuterFold
 from foldwise.search.prepare import Data
+from foldwise.search.scoring import read_scoring
 from foldwise.version import __version__
 
 __all__ = ["Nested", "OuterFold", "run_nested"]
@@ -114,11 +116,16 @@ class Outer:
                 "cv of the search is a list of rows, which are other rows in every outer fold; give the search a "
                 "number of folds or a splitter"
             )
+        if has_choices(probe):
+            raise ValueError(
+                "nested compares searches by one criterion of one machine, and this space has choices, with a search "
+                "for each; use sklearn.model_selection.cross_validate(search, X, y, scoring=...)"
+            )
         tunable = describe(probe.estimator)
         probe._check_together(tunable, given.get("sample_groups"))
-        probe._criterion(tunable)
+        probe._criterion(tunable, read_scoring(probe, tunable))
         rows = (given.get("sample_weight"), given.get("sample_groups"), given.get("groups"))
-        data = read_data(probe.set_params(cv=cv), tunable, X, y, *rows)
+        data = read_data(probe.set_params(cv=cv, repeats=1), tunable, X, y, *rows)
         outer = cls(search, tunable, X, check_target(y, tunable.task), given, data)
         for t, (train, _) in enumerate(data.splits):
             with _named(t, len(data.splits)):
@@ -164,7 +171,7 @@ class Outer:
         began = time.perf_counter()
         with _named(t, len(self.data.splits)):
             search.fit(X, y, **own)
-            if search.result_.status is Status.INTERRUPTED or not hasattr(search, "best_estimator_"):
+            if search.result_.status is Status.INTERRUPTED or "best_estimator_" not in vars(search):
                 return None
             seconds = time.perf_counter() - began
             return self._answer(t, search, self._features(test, train), seconds)
@@ -198,7 +205,8 @@ class Outer:
         classes = self.data.classes
         shape: tuple[int, ...] = getattr(self.data.X, "shape", ())
         model = self.tunable.model(classes, shape[1] if len(shape) == 2 else 1)
-        return model.with_criterion_weight(self.search._criterion_weight(classes))
+        scoring = self.search._scoring(self.tunable, classes)
+        return model.with_criterion_weight(self.search._criterion_weight(classes, scoring))
 
     @property
     def _by_pairs(self) -> bool:

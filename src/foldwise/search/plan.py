@@ -100,7 +100,11 @@ def _planned_stages(program: Program) -> list[PlannedStage]:
     """The model's stages with their programs; those on a sample only where the rows can be sampled."""
     values = program.starting_values
     out = []
-    for stage in program.model.stages(program.dimensions, values[0], program.facts) if values else []:
+    stages = program.model.stages(program.dimensions, values[0], program.facts) if values else []
+    if program.data.first is not None and values:
+        accuracy = program.model.accuracy(program.facts, program.bilevel.space.size)
+        stages.append(SearchStage("partition", program.model, program.dimensions, accuracy["tol"], False))
+    for stage in stages:
         if not stage.sampled:
             out.append(_on_all_rows(program, stage))
         elif (sample := SampleRule().choose(program.data.rows, program.data.splits)) is not None:
@@ -109,7 +113,9 @@ def _planned_stages(program: Program) -> list[PlannedStage]:
 
 
 def _on_all_rows(program: Program, stage: SearchStage) -> PlannedStage:
-    recipe = program.recipe
+    recipe = program.one_partition()
+    if program.data.first is not None:
+        stage = replace(stage, real=False)  # its evaluations are means over fewer folds
     if stage.change is not None:
         recipe = replace(recipe, sheets=[stage.change(sheet) for sheet in recipe.sheets])
 

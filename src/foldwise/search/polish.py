@@ -10,8 +10,8 @@ import numpy as np
 from foldwise.bilevel import Evaluation
 from foldwise.models.base import Array
 from foldwise.optimizers.base import Trace
-from foldwise.optimizers.quadratic import natural_units
 from foldwise.result import Record
+from foldwise.space import natural_units
 
 __all__ = ["PolishRule", "polish", "polish_rule"]
 

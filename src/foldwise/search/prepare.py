@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -20,8 +20,9 @@ from foldwise.estimators.tunable import Tunable
 from foldwise.frames import column_names
 from foldwise.losses import Loss
 from foldwise.models.base import Array, Assembly, DataFacts, Model, Rows, Sheet, make_space
+from foldwise.prior import CentrePenalty, Prior
 from foldwise.search.retargeted import Retargeted
-from foldwise.space import Dimension
+from foldwise.space import Dimension, Space, natural_units
 from foldwise.splits import Splits
 
 __all__ = ["Data", "Program", "Recipe", "prepare"]
@@ -39,6 +40,7 @@ class Data:
     splits : the folds
     names : names of the columns of X, or None
     chosen : numbers of the rows in the user's data, of a sample; None for all of them
+    first : how many of the folds are the first of several partitions; None where there is one
     """
 
     X: Any
@@ -47,6 +49,7 @@ class Data:
     splits: Splits
     names: Sequence[str] | None = None
     chosen: Array | None = None
+    first: int | None = None
 
     @property
     def index(self) -> Array:
@@ -61,6 +64,7 @@ class Data:
             rows=self.rows.take(chosen),
             splits=splits,
             chosen=self.index[chosen],
+            first=None,
         )
 
 
@@ -76,6 +80,7 @@ class Recipe:
     n_rows : number of the user's rows
     shrinkage : strength of the penalty on the spread of per-feature widths, None for the usual one
     tol : accuracy of the training problems
+    pull, centre : strength of the pull of every hyper-parameter to a moderate value, and these values by name
     refitted : why folds are refitted and nothing is differentiated; "" where it is
     """
 
@@ -85,6 +90,8 @@ class Recipe:
     n_rows: int
     shrinkage: float | None
     tol: float
+    pull: float = 0.0
+    centre: Mapping[str, Any] = field(default_factory=dict)
     refitted: str = ""
 
     def bilevel(
@@ -105,7 +112,7 @@ class Recipe:
         }
         space = make_space(dimensions, self.sheets[0].rows, self.names, entries)
         problems = model.problems(Assembly(self.sheets, space, dimensions, landmarks, relatives))
-        prior = model.prior(space, self.n_rows, self.shrinkage)
+        prior = self._prior(model, space)
         solver = model.solver(problems[0], self.tol if tol is None else tol)
         return Bilevel(problems, self._criterion(problems), space, solver, prior)
 
@@ -118,6 +125,15 @@ class Recipe:
         ]
         criterion = Retargeted(as_criterion(self.criterion), targets) if targets else self.criterion
         return ValueAlone(as_criterion(criterion), self.refitted) if self.refitted else criterion
+
+    def _prior(self, model: Model, space: Space) -> Prior | None:
+        """The model's own penalty on theta and, where it is asked for, the pull to moderate values."""
+        own = model.prior(space, self.n_rows, self.shrinkage)
+        if not self.pull:
+            return own
+        centre = space.theta({name: value for name, value in self.centre.items() if name in space.slices})
+        pull = CentrePenalty(centre, natural_units(space), self.pull / self.n_rows)
+        return pull if own is None else own + pull
 
 
 @dataclass(frozen=True, eq=False)
@@ -152,6 +168,14 @@ class Program:
         """The program on whole kernel matrices; one that has no landmarks is itself."""
         return self.bilevel if self.landmarks is None else self.recipe.bilevel(self.model, self.dimensions)
 
+    def one_partition(self) -> Recipe:
+        """The recipe on the folds of the first partition, where there are several."""
+        count, sheets = self.data.first, self.recipe.sheets
+        if count is None:
+            return self.recipe
+        few = sheets[:count] if len(sheets) > 1 else [replace(sheets[0], splits=sheets[0].splits[:count])]
+        return replace(self.recipe, sheets=few)
+
     def sample(self, model: Model, dimensions: Mapping[str, Dimension], data: Data) -> Recipe:
         """The recipe of a few of the rows."""
         sheets = cut_sheets(self.tunable, model, data).sheets
@@ -174,6 +198,7 @@ def prepare(
     shrinkage: float | None = None,
     low_rank: bool | str = "auto",
     criterion_weight: Any = "auto",
+    pull: float = 0.0,
 ) -> Program:
     """The bilevel program of these folds.
 
@@ -186,6 +211,7 @@ def prepare(
     shrinkage : strength of the penalty on the spread of per-feature kernel widths; None for the usual one
     low_rank : whether kernels may be seen through landmarks
     criterion_weight : weights of the classes in the criterion, by code
+    pull : strength of the pull of every hyper-parameter to a moderate value
     """
     tunable = tunable.named(data.names)
 
@@ -218,10 +244,10 @@ def prepare(
     # 4. The program itself.
     names = cut.names if cut.names is not None and len(cut.names) == d else [f"x{i}" for i in range(d)]
     sheets = separated(model, dimensions, cut.sheets)
-    recipe = Recipe(
-        model.criterion(criterion), sheets, names, facts.n_rows, shrinkage, min(INNER_TOL, _own_tol(tunable))
-    )
-    recipe = replace(recipe, refitted=tunable.refitted)
+    centre = model.centre(dimensions, facts) if pull else {}
+    tol = min(INNER_TOL, _own_tol(tunable))
+    valued = model.criterion(criterion)
+    recipe = Recipe(valued, sheets, names, facts.n_rows, shrinkage, tol, pull, centre, tunable.refitted)
     landmarks = model.landmarks(sheets, low_rank)
     return Program(
         recipe.bilevel(model, dimensions, landmarks=landmarks),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import Any, ClassVar
 
 import numpy as np
@@ -11,10 +12,13 @@ from joblib import Parallel, delayed
 
 from foldwise.bilevel import Bilevel, Evaluation
 from foldwise.checkpoint import Checkpoint
+from foldwise.deadline import OutOfTime
 from foldwise.models.base import Array
 from foldwise.models.kernel import MemoryLimitError
 from foldwise.optimizers.base import Minimizer, Trace, plain_params, run_to_end
 from foldwise.result import CUT_SHORT, MESSAGES, Record, Result, Status, foremost, merge
+from foldwise.search.choice import OneStandardError
+from foldwise.search.confirm import Confirmation
 from foldwise.search.findings import constant_error, findings
 from foldwise.search.judge import Judge
 from foldwise.search.plan import NEWTON_SIZE, SearchPlan
@@ -86,6 +90,8 @@ class SearchRun:
     journal : where evaluations are kept, or None
     limits : callback, deadline, and when the search began
     n_jobs : threads for starting points
+    choice : how a simpler point than the best is chosen; None for the best
+    confirmation : when many values of one kind are better than one; None for a search that does not ask
     value_without_landmarks : whether the end is valued without landmarks, even where they serve
     judge : the user's metric, which chooses among the points; None where the criterion does
     landmark_bound : change of a decision by landmarks, in units of the target, above which a search goes on without
@@ -101,6 +107,8 @@ class SearchRun:
     value_without_landmarks: bool = False
     landmark_bound: ClassVar[float] = 0.01
     judge: Judge | None = None
+    choice: OneStandardError | None = None
+    confirmation: Confirmation | None = None
     ends: list[Evaluation] = field(default_factory=list)
     selected: Array | None = None
     ended_in: Bilevel | None = None
@@ -128,12 +136,102 @@ class SearchRun:
         if self.judge is not None:
             result = self._judged(self.judge, result, method, ending)
         began = result.objective_start if ending.objective_start is None else ending.objective_start
-        return replace(
+        result = replace(
             result,
             objective_start=began,
             details={**result.details, **prelude.details, **ending.facts},
-            warnings=[*result.warnings, *ending.notes, *findings(self.program, self.end)],
+            warnings=[*result.warnings, *ending.notes],
         )
+        # 6. One value where many have not proved to be better, and a point that the folds cannot tell from the best.
+        result = self._settled(method, prelude, result)
+        return replace(result, warnings=[*result.warnings, *findings(self.program, self.end)])
+
+    def _settled(self, method: Minimizer, prelude: Prelude, best: Result) -> Result:
+        """The result at a simpler point, where one is to be taken; what the best was is kept beside."""
+        whole, result, reasons = self.ended_in, best, []
+        if (
+            self.confirmation is not None
+            and best.status not in CUT_SHORT
+            and self.confirmation.applies(self.program, method)
+        ):
+            result, reason = self._one_value(self.confirmation, method, prelude, result)
+            reasons += [reason] if reason else []
+        if self.choice is not None and result.status not in CUT_SHORT:
+            result, moved = self._simpler(self.choice, method, result)
+            reasons += ["a simpler point was chosen"] if moved else []
+        if not reasons:
+            return result
+        assert whole is not None
+        return self._taken(whole, result, "; ".join(reasons))
+
+    def _one_value(
+        self, rule: Confirmation, method: Minimizer, prelude: Prelude, result: Result
+    ) -> tuple[Result, str]:
+        """Hold many values of one kind against one; the reason why the one is taken, if it is."""
+        program, many = self.program, (self.ended_in, self.end)
+        if many[0] is None or many[1] is None:
+            return result, ""
+        one = program.recipe.bilevel(program.model, rule.dimensions(program), relatives=many[0].problems)
+        values = prelude.values or {name: np.asarray(value) for name, value in result.params.items()}
+        found = self._run(method, one, "one value", [program.model.point(one.space, values)])[0]
+        end = self.ends[-1]
+        result = _longer(result, found.history, found.n_inner_steps)
+        if found.status in CUT_SHORT:
+            return replace(result, status=found.status, message=found.message), ""
+        verdict = rule.judge(program, (many[0].twin(), many[1]), (one.twin(), end))
+        if verdict is None:
+            return result, ""
+        result = replace(result, details={**result.details, **verdict.details()})
+        if verdict.confirmed:
+            return result, ""
+        self.ended_in, self.selected = one, end.theta
+        return result, rule.reason(program)
+
+    def _simpler(self, rule: OneStandardError, method: Minimizer, result: Result) -> tuple[Result, bool]:
+        """Go from the point that was selected to the one that the rule takes, if it is another."""
+        assert self.ended_in is not None
+        assert self.selected is not None
+        bilevel, limits = self._kept(self.ended_in, "choice")(0), self.limits
+        admits = partial(method.admits, bilevel.space)
+        trace = Trace(bilevel, limits["callback"], limits["deadline"], 0, limits["began"], admits, True)
+        try:
+            chosen = rule.choose(self.program, trace, self.selected)
+        except (OutOfTime, KeyboardInterrupt) as stop:  # before the best point was evaluated again
+            status = Status.TIME_LIMIT if isinstance(stop, OutOfTime) else Status.INTERRUPTED
+            return replace(result, status=status, message=MESSAGES[status]), False
+        result = _longer(result, trace.history, bilevel.n_inner_steps)
+        if chosen.status is not None:
+            result = replace(result, status=chosen.status, message=MESSAGES[chosen.status])
+        if np.array_equal(chosen.evaluation.theta, self.selected):
+            return result, False
+        self.ends.append(chosen.evaluation)
+        self.selected = chosen.evaluation.theta
+        return result, True
+
+    def _taken(self, whole: Bilevel, best: Result, reason: str) -> Result:
+        """The result at the point that was selected instead of the best, as a point of the whole program."""
+        bilevel, end = self.ended_in, self.end
+        assert bilevel is not None
+        assert end is not None
+        result = best
+        if bilevel is not whole:  # many values are one there
+            theta = whole.space.theta(bilevel.space.params(end.theta))
+            bilevel = self._kept(whole, "taken")(0)
+            trace = Trace(bilevel, None, began=self.limits["began"])
+            end = trace.evaluate(theta, note="taken")
+            result = _longer(result, trace.history, bilevel.n_inner_steps)
+        certificate = bilevel.certify(end)
+        del certificate["gradient_norm"]  # as promised_decrease it is that of the search's own end
+        result = replace(
+            result,
+            theta=end.theta.tolist(),
+            params=plain_params(bilevel.space.params(end.theta)),
+            objective=end.objective,
+            fold_objectives=bilevel.by_fold(end).tolist(),
+            **certificate,
+        )
+        facts = {"params": best.params, "error": best.error, "objective": best.objective}
+        return replace(result, best={**facts, "difference": result.error - best.error, "reason": reason})
 
     def settled(self, result: Result, record: Record) -> Result:
         """The result at the point of one of its records, which the criterion did not choose."""
@@ -302,6 +400,18 @@ class SearchRun:
         if journal is None:
             return lambda index: bilevel.twin()
         return lambda index: journal.wrap(bilevel.twin(), f"{name} {index}")
+
+
+def _longer(result: Result, history: list[Record], steps: int) -> Result:
+    """The result with further evaluations, which were none of its own objective's."""
+    count, lowest = len(result.history), result.history[-1].best
+    more = [replace(one, evaluation=count + k, best=lowest) for k, one in enumerate(history)]
+    return replace(
+        result,
+        history=[*result.history, *more],
+        n_evaluations=count + len(more),
+        n_inner_steps=result.n_inner_steps + steps,
+    )
 
 
 def _value_at(theta: Array, results: list[Result], space: Space) -> float:

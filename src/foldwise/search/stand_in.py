@@ -87,22 +87,25 @@ class Answers:
     machine : the last step, as the user made it
     classes : the labels, or None for a regression
     by_pairs : whether there is a decision for every pair of classes
+    direct : whether the target is one column that the machine itself is fitted to
     """
 
     machine: Any
     classes: Array | None
     by_pairs: bool
+    direct: bool = True
 
     @classmethod
-    def of(cls, estimator: Any, classes: Array | None, by_pairs: bool) -> Answers:
+    def of(cls, estimator: Any, classes: Array | None, by_pairs: bool, direct: bool = True) -> Answers:
         """For an estimator, a pipeline or not."""
-        last = estimator.steps[-1][1] if isinstance(estimator, Pipeline) else estimator
-        return cls(last, classes, by_pairs)
+        while isinstance(estimator, Pipeline):
+            estimator = estimator.steps[-1][1]
+        return cls(estimator, classes, by_pairs, direct)
 
     def know(self, name: str) -> bool:
         """Whether a method's answer follows."""
         machine = self.machine
-        if not (isinstance(machine, OURS) or type(machine) in PLAIN):
+        if not self.direct or not (isinstance(machine, OURS) or type(machine) in PLAIN):
             return False  # a wrapper, which does more with decisions
         if self.classes is None or name == "predict":
             return name == "predict" and not getattr(machine, "break_ties", False)

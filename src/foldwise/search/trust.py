@@ -19,7 +19,7 @@ from foldwise.models.base import Array
 from foldwise.result import CUT_SHORT, Result
 from foldwise.search.prepare import Program
 from foldwise.search.retargeted import Retargeted
-from foldwise.uncertainty import Influence, assess
+from foldwise.uncertainty import Influence, Uncertainty, assess
 
 __all__ = ["FoldDecisions", "Trust", "fold_decisions"]
 
@@ -98,37 +98,38 @@ class Trust:
         As it is where the criterion has no second derivatives or no rows of its own, where the search was cut short,
         or where there are too many values.
         """
-        criterion, space = self.bilevel.criterion, self.bilevel.space
-        size = space.size * len(self.folds.row)
-        if (
-            not criterion.has_curvature
-            or result.status in CUT_SHORT
-            or space.size > MOST_VALUES
-            or size > LARGEST
-        ):
+        assessed = None if result.status in CUT_SHORT else self.assessed()
+        if assessed is None:
             return result
-        try:
-            with np.errstate(all="ignore"):
-                self.bilevel.differentiate(self.end, 2)
-                influence = self._influence()
-        except (OutOfTime, FloatingPointError):
-            return result
-        finite = influence is not None and np.all(np.isfinite(influence.gradients))
-        if influence is None or not finite or self.end.hessian is None:
-            return result
-        out = self.bilevel.out_of_fold(self.bilevel.solutions(self.end))
-        theta = np.asarray(result.theta, float)
-        found = assess(influence, self.end.hessian, space, theta, criterion.n_fitted(out))
+        found = assessed[1]
         return replace(
             result,
             optimism=found.optimism,
             expected_error=found.error,
             error_interval=list(found.interval),
             error_rate=found.rate,
-            error_bars=found.bars(space, theta),
+            error_bars=found.bars(self.bilevel.space, self.end.theta),
         )
 
-    def _influence(self) -> Influence | None:
+    def assessed(self) -> tuple[Influence, Uncertainty] | None:
+        """How the rows' losses move at the end, and what follows from that; None where it is not known."""
+        criterion, space = self.bilevel.criterion, self.bilevel.space
+        size = space.size * len(self.folds.row)
+        if not criterion.has_curvature or space.size > MOST_VALUES or size > LARGEST:
+            return None
+        try:
+            with np.errstate(all="ignore"):
+                self.bilevel.differentiate(self.end, 2)
+                influence = self.influence()
+        except (OutOfTime, FloatingPointError):
+            return None
+        finite = influence is not None and np.all(np.isfinite(influence.gradients))
+        if influence is None or not finite or self.end.hessian is None:
+            return None
+        out = self.bilevel.out_of_fold(self.bilevel.solutions(self.end))
+        return influence, assess(influence, self.end.hessian, space, self.end.theta, criterion.n_fitted(out))
+
+    def influence(self) -> Influence | None:
         """How the losses of the rows move with theta; None for a criterion whose rows cannot be told apart."""
         criterion, folds = self.bilevel.criterion, self.folds
         out = self.bilevel.out_of_fold(self.bilevel.solutions(self.end))

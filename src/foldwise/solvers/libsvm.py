@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 import numpy as np
+import scipy.sparse as sp
 from sklearn.base import clone
 
 from foldwise.deadline import look_at_clock
@@ -187,7 +188,7 @@ class LibSvm:
         if unlimited and machine.fit_status_:
             return np.zeros(0, dtype=int), np.zeros(0)
         coef, found = machine.dual_coef_, rows[machine.support_]
-        coef = np.asarray(coef.toarray() if hasattr(coef, "toarray") else coef)[0]
+        coef = np.asarray(coef.toarray() if sp.issparse(coef) else coef)[0]
         free = np.abs(coef) < bound[found]  # as LIBSVM compares: a row at its bound but for rounding is free
         found, first = np.unique(own.place[found[free]], return_index=True)
         return found, np.sign(coef[free])[first]

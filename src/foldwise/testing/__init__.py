@@ -1,4 +1,4 @@
-"""Contract checks for losses, kernels, problems, solvers and outer methods, and small programs to try them on.
+"""Contract checks for losses, kernels, problems, solvers, storages, outer methods; small programs to try them on.
 
 Each ``check_`` function returns None and raises AssertionError with a sentence when its object breaks the contract.
 Write a new loss, pass it to :func:`check_loss`, and everything that the package relies on has been tried.
@@ -18,6 +18,7 @@ fold by fold and, where these are ours, holds them against their optimality cond
 from foldwise.testing.certificates import optimality
 from foldwise.testing.comparison import relative_error
 from foldwise.testing.derivatives import check_hypergradient, check_hyperhessian, check_problem
+from foldwise.testing.designs import check_design
 from foldwise.testing.kernels import check_kernel, small_kernel_bilevel
 from foldwise.testing.losses import SMOOTH_LOSSES, check_loss
 from foldwise.testing.methods import check_optimizer, check_solver
@@ -30,6 +31,7 @@ __all__ = [
     "SMOOTH_LOSSES",
     "RandomSearch",
     "Verdict",
+    "check_design",
     "check_hypergradient",
     "check_hyperhessian",
     "check_kernel",

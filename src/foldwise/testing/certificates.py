@@ -95,11 +95,16 @@ def optimality(
     for k, target in enumerate(targets):
         c = v * _by_row(model.C, group, k, len(targets))
         loss = _training_loss(model, group)
-        if hasattr(model, "coef_"):
+        if _is_linear(model):
             worst = max(worst, _linear(model, k, rows, target, c, loss))
         else:
             worst = max(worst, _kernel(model, k, rows, target, c, loss, psi))
     return worst
+
+
+def _is_linear(model: Any) -> bool:
+    """Whether a fitted machine has one weight per feature."""
+    return "coef_" in vars(model)
 
 
 def _class_weights(model: Any, y: np.ndarray, v: np.ndarray) -> np.ndarray:
@@ -127,7 +132,7 @@ def _by_row(value: Any, group: np.ndarray, k: int, machines: int) -> np.ndarray:
 
 def _basis_columns(model: Any, X: Any, given: Any) -> np.ndarray | None:
     """Columns of the basis functions, None where a machine has none; a constant that was added is not among them."""
-    if not hasattr(model, "basis_coef_"):
+    if "basis_coef_" not in vars(model):
         return None
     count = len(model.basis_coef_) - int(model.constant_added_)
     if given is None:
@@ -154,11 +159,7 @@ def _training_loss(model: Any, group: np.ndarray) -> _TrainingLoss:
     """
     spec: Any = getattr(model, "loss", "epsilon_insensitive")
     name = spec if isinstance(spec, str) else _snake(type(spec).__name__)
-    tube = (
-        model.epsilon
-        if isinstance(spec, str) and hasattr(model, "epsilon")
-        else getattr(spec, "epsilon", 0.0)
-    )
+    tube = getattr(model if isinstance(spec, str) else spec, "epsilon", 0.0)
     if name in ("epsilon_insensitive", "squared_epsilon_insensitive"):
         epsilon = _by_row(tube, group, 0, 1)
         if name == "epsilon_insensitive":
@@ -170,10 +171,9 @@ def _training_loss(model: Any, group: np.ndarray) -> _TrainingLoss:
     if name == "pinball":
         quantile = getattr(spec, "quantile", 0.5)
         return _TrainingLoss(lambda z, y, side: _step(z - y, side) - quantile, corners=True)
-    kernel_machine = not hasattr(model, "coef_")
     delta = getattr(spec, "delta", 1.35)
     mu, s = getattr(spec, "mu", 12.0), getattr(spec, "s", 1.0)
-    band = getattr(spec, "epsilon", 0.5 if kernel_machine else 0.125)
+    band = getattr(spec, "epsilon", 0.125 if _is_linear(model) else 0.5)
     smooth: dict[str, Callable[[np.ndarray, np.ndarray, int], np.ndarray]] = {
         "squared": lambda z, y, side: 2 * (z - y),
         "huber": lambda z, y, side: np.clip(z - y, -delta, delta),

@@ -82,6 +82,8 @@ class KernelModel(Model):
     """How often the search over an exact machine with few hyper-parameters looks around before it ends."""
     usual_shrinkage: ClassVar[float] = 0.5
     """Strength of the penalty on the spread of per-feature widths; docs/shrinkage.md has the evidence."""
+    moderate: ClassVar[tuple[float, float]] = (30.0, 3.0)
+    """What ``prior`` multiplies the typical ``C`` by and divides typical widths by; docs/selection.md."""
     coarse: ClassVar[float] = 0.03
     """Tolerance of scikit-learn's SVR, in units of the target's spread, above which its fit is called coarse."""
 
@@ -123,6 +125,17 @@ class KernelModel(Model):
         """See :func:`foldwise.models.kernel.starts.kernel_dimension`."""
         dimension = kernel_dimension(name, self, facts)
         return dimension if per is None else replace(dimension, per=per)
+
+    def centre(self, dimensions: Mapping[str, Dimension], facts: DataFacts) -> dict[str, Any]:
+        """The typical point from which a search starts, with a wider kernel and a loss that counts more."""
+        found = {**super().centre(dimensions, facts), **kernel_starts(self, dimensions, facts)[0]}
+        more, wider = self.moderate
+        for name in dimensions:
+            if self.roles[name].kind == "log_c" and name != "class_weight":
+                found[name] = found[name] * more ** self.roles[name].sign
+            elif self.is_width(name):
+                found[name] = found[name] / wider
+        return found
 
     def prior(self, space: Space, n_rows: int, shrinkage: float | None) -> Prior | None:
         """``kappa / (2 n) ||log gamma - mean||^2`` for every block of several widths."""

@@ -19,10 +19,10 @@ import numpy as np
 from foldwise.bilevel import Bilevel
 from foldwise.criteria import WINDOW, row_curvature
 from foldwise.optimizers.pbp.subproblem import ArrowModel, Polyhedron
-from foldwise.optimizers.quadratic import natural_units
 from foldwise.problems.curvature import PieceGram, WeightedGram, is_gram_free
 from foldwise.problems.linear import LinearProblem, SmoothLinearization
 from foldwise.problems.weights import LinearSolution
+from foldwise.space import natural_units
 
 __all__ = ["Centre", "Kinks", "Penalised", "check_problems"]
 
