@@ -122,7 +122,7 @@ class Outer:
                 "for each; use sklearn.model_selection.cross_validate(search, X, y, scoring=...)"
             )
         tunable = describe(probe.estimator)
-        probe._check_together(tunable, given.get("sample_groups"))
+        probe._check_together(tunable, given.get("sample_groups"), given.get("sample_weight"))
         probe._criterion(tunable, read_scoring(probe, tunable))
         rows = (given.get("sample_weight"), given.get("sample_groups"), given.get("groups"))
         data = read_data(probe.set_params(cv=cv, repeats=1), tunable, X, y, *rows)
