@@ -76,10 +76,14 @@ class SparseProblem(BoxedProblem):
         return {}
 
     def held(self, solution: LinearSolution) -> tuple[Array, Array]:
-        """What holds the weights, and minus the slopes there."""
-        par = solution.par
-        g = self.grad(solution.W, par)
-        held, _ = slopes_left(solution.W, g, self.l1(par), *self.bounds(par))
+        """What holds the weights, and minus the slopes there.
+
+        A weight of zero has no sign to move with: of two columns that are equal one is held, whatever rounding says.
+        """
+        par, W = solution.par, solution.W
+        g, l1 = self.grad(W, par), self.l1(par)
+        held, _ = slopes_left(W, g, l1, *self.bounds(par))
+        held = np.where((held == 0) & (W == 0) & (l1 > 0), AT_ZERO, held)
         return held, np.where(held != 0, -g, 0.0)
 
     def size(self, pull: Array, push: Array, par: Canonical, held: Array) -> Array:

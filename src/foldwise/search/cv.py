@@ -33,7 +33,7 @@ from foldwise.arguments import (
     sequence,
 )
 from foldwise.checkpoint import Checkpoint
-from foldwise.criteria import Criterion
+from foldwise.criteria import Criterion, as_criterion
 from foldwise.estimators.adapters import describe
 from foldwise.estimators.encoding import CallbackSupportMixin, with_callbacks
 from foldwise.losses import Loss
@@ -652,7 +652,8 @@ class BilevelSearchCV(CallbackSupportMixin, SearchSettings, FinalFit, BestEstima
         record = result.history[index]
         self.result_, self.cv_results_, self.best_index_ = result, table, index
         self.space_ = bilevel.space
-        self.criterion_ = bilevel.criterion.loss or bilevel.criterion
+        criterion = as_criterion(program.recipe.criterion)
+        self.criterion_ = criterion.loss or criterion
         self.n_splits_ = len(program.data.splits)
         self.n_iter_ = result.n_evaluations
         self.best_params_ = tunable.export(bilevel.space.params(np.asarray(result.theta)), classes)

@@ -171,9 +171,9 @@ def counts_rows(machine: Any) -> bool:
     """
     if not type(machine).__module__.startswith("sklearn."):
         return False
-    return (
-        type(machine).__name__ == "SVC" or "sample_weight" not in signature(compute_class_weight).parameters
-    )
+    if type(machine).__name__ in ("SVC", "NuSVC", "RidgeClassifier"):
+        return True
+    return "sample_weight" not in signature(compute_class_weight).parameters
 
 
 def _kernel(machine: Any, A: np.ndarray, B: np.ndarray) -> np.ndarray:
