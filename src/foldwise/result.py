@@ -213,9 +213,9 @@ class Result:
             schema = data.pop("schema", SCHEMA)
             if schema != SCHEMA:
                 raise ValueError(f"its schema is {schema!r}, not {SCHEMA!r}")
-            data["history"] = [Record(**_numbers(record)) for record in data["history"]]
+            data["history"] = [Record(**_numbers(record, "best")) for record in data["history"]]
             data["status"] = Status(data["status"])
-            return cls(**_numbers(data))
+            return cls(**_numbers(data, "objective_start"))
         except (AttributeError, KeyError, TypeError, ValueError) as error:
             raise _not_a_result(error) from error
 
@@ -382,14 +382,14 @@ def as_json(value: Any) -> Any:
     return str(value)
 
 
-def _numbers(fields: Mapping[str, Any]) -> dict[str, Any]:
-    """Fields of a record or a result with nan where a number has to be and JSON has null."""
+def _numbers(fields: Mapping[str, Any], *more: str) -> dict[str, Any]:
+    """Fields of a record or a result with nan where a number has to be, the objective or ``more``, and JSON has null."""
     out = {**fields, "fold_objectives": [math.nan if v is None else v for v in fields["fold_objectives"]]}
     if "metrics" in out:
         out["metrics"] = {
             name: [math.nan if v is None else v for v in one] for name, one in out["metrics"].items()
         }
-    for name in ("objective", "objective_start", "best"):
+    for name in ("objective", *more):
         if name in out and out[name] is None:
             out[name] = math.nan
     return out

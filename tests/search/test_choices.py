@@ -265,3 +265,12 @@ def test_nested_searches_name_what_serves_choices():
         search.nested(X, LABELS, cv=2)
     scored = BilevelSearchCV(LogisticRegression(), {"C": (0.1, 1.0)}, scoring="balanced_accuracy", cv=3)
     assert len(scored.nested(X, LABELS, cv=2).errors) == 2
+
+
+def test_repeats_are_the_same_folds_in_every_branch():
+    space = {"class_weight": [None, {0: 1.0, 1: 1.0}], "C": (0.5, 5.0)}
+    machine = LogisticRegression(tol=1e-10)
+    search = BilevelSearchCV(machine, space, scoring="neg_log_loss", cv=3, repeats=2, random_state=None)
+    one, other = search.fit(X, LABELS).result_.details["branches"]
+    assert search.n_splits_ == 6
+    assert one["score"] == pytest.approx(other["score"], rel=1e-9)

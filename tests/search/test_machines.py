@@ -384,7 +384,7 @@ def test_our_machines_with_an_l1_norm_and_a_smooth_loss():
 
 
 def test_the_intercept_is_solved_also_where_the_l1_norm_holds_every_weight():
-    """The force that holds weights at zero may be huge; what is left of the intercept's slope is not small."""
+    """The force that holds weights at zero may be huge; the slope of the intercept is not compared with it."""
     X, y = regression()
     search = search_of(
         Lasso(), X, y, space={"alpha": Log(1e8, 1e9)}, method="grid", method_options={"points": 2}

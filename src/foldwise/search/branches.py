@@ -95,7 +95,8 @@ def fit_branches(
     options = {**search.get_params(deep=False), **_shared(search, leaves)}
     X, y = indexable(X, y)
     folds = options["cv"]
-    if not isinstance(folds, (list, tuple)):  # the same folds in every branch
+    drawn = options["repeats"] != 1 and (folds is None or isinstance(folds, int))  # by the common seed
+    if not drawn and not isinstance(folds, (list, tuple)):  # the same folds in every branch
         checked = check_cv(folds, y, classifier=is_classifier(search.estimator))
         options["cv"] = list(checked.split(X, y, rows["groups"]))
     run = _Branches(search, options, X, y, {**rows, "groups": None}, began)
@@ -165,7 +166,14 @@ class _Branches:
                 break
             Xs, ys = _safe_indexing(self.X, sample), _safe_indexing(self.y, sample)
             folds: Any = StratifiedKFold(3) if is_classifier(self.search.estimator) else KFold(3)
-            quick = {"cv": folds, "refit": self._named_refit(), "checkpoint": None, "resume": False}
+            quick = {
+                "cv": folds,
+                "repeats": 1,
+                "choice": "best",
+                "refit": self._named_refit(),
+                "checkpoint": None,
+                "resume": False,
+            }
             scores = []
             for k, leaf in enumerate(alive):
                 share = self.left()

@@ -107,10 +107,13 @@ class MultinomialNewton(SparseNewton):
         value: Array,
         live: Array,
     ) -> tuple[Array, Array, Array]:
-        """Halve the steps of all splits until each has fallen enough; which of them moved."""
+        """Halve the steps of all splits until each has fallen enough; which of them moved.
+
+        A short step that gains no more than rounding leads nowhere: what is left of the slopes there is rounding too.
+        """
         length, waiting = np.ones(problem.n_splits), live.copy()
         best, out = value.copy(), W.copy()
-        for _ in range(40):
+        while length.min() > SHORT:
             trial = W + np.tile(length, problem.n_targets)[:, None] * step
             there = problem.by_class(problem.objective(trial, par)).sum(axis=0)
             promise = np.sum(g * (trial - W) + l1 * (np.abs(trial) - np.abs(W)), axis=1)
@@ -122,4 +125,9 @@ class MultinomialNewton(SparseNewton):
             if not waiting.any():
                 break
             length = np.where(waiting, 0.5 * length, length)
-        return out, best, live & ~waiting
+        idle = (length < 1.0) & (value - best <= 1e-13 * np.abs(value))
+        return out, best, live & ~waiting & ~idle
+
+
+SHORT = 1e-5
+"""Length of a step below which its split is given up."""

@@ -43,7 +43,7 @@ def is_smooth(machine: Any, classes: int) -> bool:
     if name == "LogisticRegression":
         several = classes > 2 and machine.solver != "liblinear"
         return not several and not getattr(machine, "l1_ratio", 0.0)
-    return bool(machine.loss.startswith("squared") and getattr(machine, "penalty", "l2") == "l2")
+    return bool(machine.loss.startswith("squared")) and getattr(machine, "penalty", "l2") == "l2"
 
 
 def machine_count(model: Any) -> int:
