@@ -568,7 +568,9 @@ def test_a_box_around_a_loss_without_a_tube(tmp_path):
 
 def test_the_table_does_not_call_the_penalised_error_an_error(tmp_path, rng):
     path, report = tmp_path / "t.csv", tmp_path / "r.json"
-    a, b, c = rng.uniform(-2, 2, (3, 80))  # two columns of noise: that widths of their own are better is confirmed
+    a, b, c = rng.uniform(
+        -2, 2, (3, 80)
+    )  # two columns of noise: that widths of their own are better is confirmed
     write_table(path, ["a", "b", "c", "y"], [a, b, c, np.sin(3 * a) + 0.1 * rng.normal(size=80)])
     shown = run(
         "fit", path, "--target", "y", "--model", "ard", "--cv", 3, "--json", report, "--verbose"
