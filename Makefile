@@ -3,6 +3,7 @@ VENV ?= .venv
 OLDEST ?= .venv-oldest
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
+DEMO_STAMP := $(VENV)/.installed-for-demo
 
 # One BLAS thread per process: two test workers on two cores must not fight, and timings stay comparable.
 export OMP_NUM_THREADS := 1
@@ -21,14 +22,20 @@ setup: $(STAMP)  ## create .venv and install the package with its development to
 $(STAMP): pyproject.toml
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -e ".[dev,parquet,save]"
-	touch $(STAMP)
+	touch $(STAMP) $(DEMO_STAMP)
 
-demo: setup  ## make a data set, fit it, compare with scikit-learn's grid search
+$(DEMO_STAMP): pyproject.toml
+	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -e ".[save]"
+	touch $(DEMO_STAMP)
+
+demo: $(DEMO_STAMP)  ## fit real data, compare with scikit-learn's grid search, report, predict
 	mkdir -p demo
-	$(BIN)/foldwise datasets make pca_bimodal demo/data.csv --rows 2000 --seed 0
-	$(BIN)/foldwise fit demo/data.csv --target y --model linear --compare --seed 0 --out demo/model.skops
-	$(BIN)/foldwise predict demo/model.skops demo/data.csv > demo/predictions.csv
-	@head -n 4 demo/predictions.csv
+	$(BIN)/foldwise datasets make diabetes demo/diabetes.csv
+	$(BIN)/foldwise fit demo/diabetes.csv --target y --seed 0 --compare --out demo/model.skops --report demo/report.html
+	$(BIN)/foldwise predict demo/model.skops demo/diabetes.csv > demo/predictions.csv
+	@echo "the first three predictions:"; sed -n 2,4p demo/predictions.csv
+	@echo "to look at: demo/report.html in a browser; demo/predictions.csv; foldwise report demo/model.skops"
 
 lint: setup  ## ruff and mypy
 	$(BIN)/ruff check .

@@ -383,7 +383,7 @@ def as_json(value: Any) -> Any:
 
 
 def _numbers(fields: Mapping[str, Any], *more: str) -> dict[str, Any]:
-    """Fields of a record or a result with nan where a number has to be, the objective or ``more``, and JSON has null."""
+    """Fields of a record or a result, with nan where JSON has null for a number: the objective or ``more``."""
     out = {**fields, "fold_objectives": [math.nan if v is None else v for v in fields["fold_objectives"]]}
     if "metrics" in out:
         out["metrics"] = {

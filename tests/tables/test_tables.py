@@ -183,6 +183,14 @@ def test_numbers_may_be_declared_categories(csv_file):
         read_table(path, "y", categorical=["plz"])
 
 
+def test_a_misspelt_column_is_answered_with_the_one_that_was_meant(csv_file):
+    path = csv_file("weight,height,y\n1,2,3\n")
+    with pytest.raises(TableError, match=r"no column 'Weigth'\. Did you mean 'weight'\? It has"):
+        read_table(path, "y", drop=["Weigth"])
+    with pytest.raises(TableError, match=r"no column 'age'\. It has"):
+        read_table(path, "y", drop=["age"])
+
+
 def test_columns_of_names_are_refused(csv_file):
     path = csv_file("name,y\n" + "".join(f"n{k},1\n" for k in range(60)))
     with pytest.raises(TableError, match="more than 50 different texts"):

@@ -7,6 +7,7 @@ import re
 from array import array
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
+from difflib import get_close_matches
 from pathlib import Path
 from typing import Any
 
@@ -107,8 +108,8 @@ class Request:
         absent = [name for name in wanted if name not in known]
         if absent:
             raise TableError(
-                f"{self.path} has no column {name_some(absent)}. It has {name_some(header)}. Names are compared letter "
-                "by letter."
+                f"{self.path} has no column {name_some(absent)}.{_alike(absent, header)} It has {name_some(header)}. "
+                "Names are compared letter by letter."
             )
         for option, chosen in (("drop", self.drop), ("declare categorical", self.categorical)):
             if self.target is not None and self.target in chosen:
@@ -421,6 +422,13 @@ def name_some(names: Sequence[str], most: int = 6) -> str:
     """A list of names that stays short."""
     shown = ", ".join(_short(name) for name in names[:most])
     return shown if len(names) <= most else f"{shown} and {len(names) - most} more"
+
+
+def _alike(absent: Sequence[str], header: Sequence[str]) -> str:
+    """A question with the columns most like those that are not there, or ""; long names are not looked at."""
+    known = [name for name in header[:5000] if len(name) <= 60]
+    alike = [found for name in absent[:6] if len(name) <= 60 for found in get_close_matches(name, known, n=1)]
+    return f" Did you mean {name_some(list(dict.fromkeys(alike)))}?" if alike else ""
 
 
 def _short(text: str, most: int = 60) -> str:

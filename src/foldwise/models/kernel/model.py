@@ -75,7 +75,7 @@ class KernelModel(Model):
     landmark_rule: ClassVar[LandmarkRule] = LandmarkRule()
     stage_rule: ClassVar[StageRule] = StageRule()
     smooth_tol: ClassVar[float] = 1e-4
-    """Relative accuracy of the objective, whose evaluations are dear."""
+    """Relative accuracy of the objective, whose evaluations are expensive."""
     exact_tol: ClassVar[float] = 1e-3
     """The same for exact machines (hinge, tube), whose error has a kink wherever a row changes its kind."""
     polls: ClassVar[int] = 2

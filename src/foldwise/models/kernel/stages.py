@@ -97,7 +97,7 @@ def _narrowed(model: KernelModel, dimensions: Mapping[str, Dimension], d: int) -
 
 
 def _strength(model: KernelModel, dimensions: Mapping[str, Dimension]) -> tuple[str, float] | None:
-    """The strength of the loss and its sign: a first solution is dear where it is large."""
+    """The strength of the loss and its sign: a first solution takes long where it is large."""
     for name in dimensions:
         if model.roles[name].kind == "log_c" and name != "class_weight":
             return name, model.roles[name].sign
