@@ -246,8 +246,10 @@ def test_time_callbacks_and_interrupts_end_it():
         ({"width": [1, 2]}, "width"),
         ({"C": stats.norm()}, "bounds of 'C'"),
         ({"kernel": ["rbf"], "degree": (1, 4)}, "degree"),
+        ({"C__x": [1, 2]}, "cannot be applied.*'C__x'"),
+        ({1: [1, 2]}, "names of a space are texts"),
     ],
-    ids=["nothing", "no kernel", "no parameter", "no ends", "another kernel"],
+    ids=["nothing", "no kernel", "no parameter", "no ends", "another kernel", "inside a number", "a number"],
 )
 def test_what_cannot_be_is_refused(space, words):
     with pytest.raises(ValueError, match=words):
@@ -315,3 +317,18 @@ def test_choices_are_resumed(seed, tmp_path):
     assert again.best_params_ == first.best_params_
     assert again.n_resumed_ >= len(first.cv_results_["params"])
     assert again.result_.seed == seed
+
+
+def test_values_that_are_no_numbers():
+    with pytest.raises(ValueError, match="values of 'C' must be positive numbers here; got 'a'"):
+        BilevelSearchCV(LogisticRegression(), {"C": ["a", 1.0]}, cv=3).fit(X, LABELS)
+
+
+@pytest.mark.parametrize("step", ["none", StandardScaler, 5])
+def test_steps_that_are_none(step):
+    for estimator, space in (
+        (PIPE, {"scale": [StandardScaler(), step], "svc__C": (0.1, 1)}),
+        (Pipeline([("scale", step), ("svc", SVC())]), {"svc__C": (0.1, 1)}),
+    ):
+        with pytest.raises(ValueError, match="the step 'scale' of the pipeline must be an object with fit"):
+            BilevelSearchCV(estimator, space, cv=3).fit(X, LABELS)

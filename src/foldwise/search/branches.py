@@ -119,6 +119,9 @@ def _leaf(branch: Branch) -> Leaf:
         value = own.get(name)
         if isinstance(value, (int, float)) and not isinstance(value, bool) and value > 0:
             return Leaf(branch, {tunable.prefix + name: (float(value), float(value))})
+    for name, value in branch.choices.items():
+        if name in [tunable.prefix + one for one in tunable.names]:
+            raise ValueError(f"the values of {name!r} must be positive numbers here; got {value!r}")
     raise ValueError(
         f"with {dict(branch.choices)!r} nothing is left to tune in {type(tunable.estimator).__name__}; give a range of "
         f"one of: {', '.join(tunable.prefix + name for name in tunable.names)}"

@@ -664,7 +664,7 @@ class BilevelSearchCV(CallbackSupportMixin, SearchSettings, FinalFit, BestEstima
         )
         self.best_threshold_ = record.metrics["threshold"][0] if "threshold" in record.metrics else None
         if measure is not None:
-            measure.warn()
+            measure.warn(self.best_score_)
         return result
 
     def _publish_trust(self, run: SearchRun) -> None:
