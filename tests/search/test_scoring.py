@@ -11,11 +11,12 @@ from sklearn.calibration import CalibratedClassifierCV
 from sklearn.datasets import make_classification, make_regression
 from sklearn.kernel_ridge import KernelRidge
 from sklearn.linear_model import LogisticRegression, Ridge
-from sklearn.metrics import f1_score, get_scorer, make_scorer, mean_pinball_loss
+from sklearn.metrics import f1_score, get_scorer, log_loss, make_scorer, mean_pinball_loss, roc_auc_score
 from sklearn.model_selection import (
     FixedThresholdClassifier,
     RepeatedStratifiedKFold,
     ShuffleSplit,
+    StratifiedKFold,
     cross_validate,
 )
 from sklearn.pipeline import make_pipeline
@@ -24,6 +25,7 @@ from sklearn.svm import SVC
 from sklearn.svm import LinearSVC as SkLinearSVC
 
 from foldwise import BilevelSearchCV, KernelSVC, LinearSVC, LinearSVR
+from foldwise.calibration import fit_pairs_of_rows
 from foldwise.search.table import score_columns
 
 X, LABELS = make_classification(120, 5, n_informative=3, weights=[0.7], flip_y=0.1, random_state=3)
@@ -439,6 +441,7 @@ def test_a_metric_that_fails_in_one_fold_beside_names():
         ("f1", "three", "f1_score is for two classes, and y has 3"),
         ("roc_auc", "three", "use 'roc_auc_ovr'"),
         ("recall", "texts", "pos_label='yes'"),
+        ("average_precision", "texts", "pos_label='yes', response_method"),
         ({"a": "accuracy", "b": "precision"}, "three", "precision_score is for two"),
     ],
 )
@@ -463,3 +466,36 @@ def test_a_tiny_target_is_judged_by_the_metric():
     small = BilevelSearchCV(Ridge(), RIDGE, scoring=scoring, cv=3).fit(X, 1e-5 * Y)
     assert small.best_score_ == metric(small).max()
     assert small.cv_results_["rank_test_score"][small.best_index_] == 1
+
+
+@pytest.mark.parametrize("scoring", ["neg_log_loss", "roc_auc_ovr"])
+def test_probabilities_of_pairs_of_classes(scoring):
+    y = np.digitize(Y, np.quantile(Y, [0.3, 0.6]))
+    search = BilevelSearchCV(SVC(), {"C": (0.1, 10.0)}, scoring=scoring, cv=3, **QUICK).fit(X, y)
+    worst = -np.log(3.0) if scoring == "neg_log_loss" else 0.5
+    assert worst + 0.05 < search.best_score_ < (0.0 if scoring == "neg_log_loss" else 1.0)
+    # The folds' decisions by the plain machine, and the coupling of the other folds'.
+    plain = SVC(decision_function_shape="ovo", tol=1e-8, **search.best_params_)
+    folds = list(StratifiedKFold(3).split(X, y))
+    decided = [clone(plain).fit(X[train], y[train]).decision_function(X[test]) for train, test in folds]
+    scores = []
+    for t, (_, test) in enumerate(folds):
+        others = [s for s in range(3) if s != t]
+        fitted = fit_pairs_of_rows(
+            np.vstack([decided[s] for s in others]), np.concatenate([y[folds[s][1]] for s in others]), 3
+        )
+        p = fitted.of(decided[t])
+        loss = scoring == "neg_log_loss"
+        scores.append(-log_loss(y[test], p) if loss else roc_auc_score(y[test], p, multi_class="ovr"))
+    assert search.best_score_ == pytest.approx(np.mean(scores), rel=1e-3)
+
+
+def test_no_row_judges_itself_in_another_partition():
+    first, second = np.arange(60), np.arange(60, 120)
+    folds = [(first, second), (second, first)]
+    options = {"scoring": "neg_log_loss", **QUICK}
+    once = BilevelSearchCV(KernelSVC(), {"C": (1.0, 1.0)}, cv=folds, **options).fit(X, LABELS)
+    twice = BilevelSearchCV(KernelSVC(), {"C": (1.0, 1.0)}, cv=[*folds, folds[0]], **options).fit(X, LABELS)
+    for name in ("split0_test_score", "split2_test_score"):
+        wanted = once.cv_results_["split0_test_score"][0]
+        assert twice.cv_results_[name][0] == pytest.approx(wanted, rel=1e-9)

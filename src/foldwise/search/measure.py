@@ -16,7 +16,7 @@ from sklearn.base import clone
 from sklearn.utils import _safe_indexing
 
 from foldwise.bilevel import Bilevel, Evaluation
-from foldwise.calibration import fit_probabilities
+from foldwise.calibration import fit_pairs_of_rows, fit_probabilities
 from foldwise.fit_time import limited
 from foldwise.models.base import Array
 from foldwise.result import Record
@@ -243,13 +243,20 @@ class _Point:
 
     def _probabilities(self, t: int) -> Callable[[Array], Array] | None:
         """Probabilities for a machine without: from the decisions of the other folds, so that none judges itself."""
-        measure, others = self.measure, [s for s in range(len(self.tests)) if s != t]
-        if measure.answers.by_pairs or not others:
+        measure, classes = self.measure, self.measure.program.data.classes
+        assert classes is not None
+        own, seen = measure.rows[t][1].rows, []
+        for s, (_, test) in enumerate(measure.rows):
+            if s != t:  # without the fold's own rows, which another partition has too
+                new = ~np.isin(test.rows, own)
+                seen.append((self.tests[s][new], measure.target[test.rows[new]]))
+        if not seen or len(np.unique(np.concatenate([codes for _, codes in seen]))) < len(classes):
             return None
+        stack, codes = (np.concatenate(parts) for parts in zip(*seen, strict=True))
 
         def of(Z: Array) -> Array:
-            stack = np.vstack([self.tests[s] for s in others])
-            codes = np.concatenate([measure.target[measure.rows[s][1].rows] for s in others])
+            if measure.answers.by_pairs:
+                return fit_pairs_of_rows(stack, codes, len(classes)).of(Z)
             fitted = fit_probabilities(stack[:, 0] if stack.shape[1] == 1 else stack, codes)
             return fitted.of(Z[:, 0] if Z.shape[1] == 1 else Z)
 

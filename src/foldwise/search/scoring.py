@@ -247,18 +247,19 @@ def check_classes(scoring: Scoring, classes: Array) -> None:
     """Refuse a metric that decides and that could only fail in every fold with these classes."""
     name, options = metric_name(scoring.main), metric_options(scoring.main)
     several, labels = len(classes) > 2, ", ".join(map(repr, classes.tolist()[:5]))
-    if name in OF_TWO and options.get("average", "binary") == "binary":
-        positive = options.get("pos_label", 1)
-        if several:
-            raise ValueError(
-                f"scoring: {name} is for two classes, and y has {len(classes)}; average it over the classes, such as "
-                "'f1_macro', or make_scorer(..., average='macro')"
-            )
-        if positive not in classes.tolist():
-            raise ValueError(
-                f"scoring: {name} counts the class {positive!r}, and y has {labels}; write "
-                f"make_scorer({name}, pos_label={classes.tolist()[-1]!r}), or average it ('f1_macro')"
-            )
+    binary = name in OF_TWO and options.get("average", "binary") == "binary"
+    if binary and several:
+        raise ValueError(
+            f"scoring: {name} is for two classes, and y has {len(classes)}; average it over the classes, such as "
+            "'f1_macro', or make_scorer(..., average='macro')"
+        )
+    positive = options.get("pos_label", 1)
+    if (binary or (name == "average_precision_score" and not several)) and positive not in classes.tolist():
+        asked = "" if binary else ", response_method=('decision_function', 'predict_proba')"
+        raise ValueError(
+            f"scoring: {name} counts the class {positive!r}, and y has {labels}; write "
+            f"make_scorer({name}, pos_label={classes.tolist()[-1]!r}{asked})"
+        )
     if name == "roc_auc_score" and several and options.get("multi_class", "raise") == "raise":
         raise ValueError(
             f"scoring: roc_auc_score is for two classes here, and y has {len(classes)}; use 'roc_auc_ovr' or "
