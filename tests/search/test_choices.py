@@ -332,3 +332,16 @@ def test_steps_that_are_none(step):
     ):
         with pytest.raises(ValueError, match="the step 'scale' of the pipeline must be an object with fit"):
             BilevelSearchCV(estimator, space, cv=3).fit(X, LABELS)
+
+
+@pytest.mark.parametrize("space", [{"C": [0.5, 3.0, 5.0]}, {"kernel": ["linear"], "C": [0.5, 3.0, 5.0]}])
+def test_a_point_of_the_grid_that_is_best_is_resumed(space, tmp_path):
+    def nearest(estimator, X, y):
+        return -abs(np.log(estimator.C / 3.0))
+
+    options = {"scoring": nearest, "cv": 3, "random_state": 0, "checkpoint": tmp_path / "c"}
+    first = BilevelSearchCV(SVC(), space, **options).fit(X, LABELS)
+    again = BilevelSearchCV(SVC(), space, resume=True, **options).fit(X, LABELS)
+    assert first.best_params_["C"] == pytest.approx(3.0)
+    assert again.best_params_ == first.best_params_
+    assert again.result_.kkt == first.result_.kkt
