@@ -449,3 +449,43 @@ def test_fingerprints_see_the_state_of_any_object():
     for kind in (Mine, Shaped):
         assert fingerprint(kind(1.0)) == fingerprint(kind(1.0))
         assert fingerprint(kind(1.0)) != fingerprint(kind(9.0))
+
+
+def test_fingerprints_see_what_functions_do():
+    def weighted(factor, twice=2.0):
+        return lambda estimator, X, y: factor * twice
+
+    class Scorer:
+        def __init__(self, factor):
+            self.factor = factor
+
+        def score(self, estimator, X, y):
+            return self.factor
+
+    different = [
+        lambda e, X, y: 1.0,
+        lambda e, X, y: 2.0,
+        lambda e, X, y: e.score(X, y),
+        lambda e, X, y: e.predict(X, y),
+        lambda e, X, y: sum(1 for row in X if row in {"a", "b"}),
+        lambda e, X, y, scale=1.0: scale,
+        lambda e, X, y, scale=2.0: scale,
+        weighted(1.0),
+        weighted(2.0),
+        Scorer(1.0).score,
+        Scorer(2.0).score,
+    ]
+    assert len({fingerprint(value) for value in different}) == len(different)
+    assert fingerprint(weighted(1.0)) == fingerprint(weighted(1.0))
+    assert fingerprint(Scorer(1.0).score) == fingerprint(Scorer(1.0).score)
+
+
+def test_another_metric_that_decides_is_another_search(tmp_path):
+    X, y = diabetes()
+    y = np.array(y > np.quantile(y, 0.7), int)
+    options = {"scoring": ["accuracy", "recall"], "cv": 3, "checkpoint": tmp_path / "c", "resume": True}
+    BilevelSearchCV(LinearSVC(), ["C"], refit="accuracy", **options).fit(X, y)
+    with pytest.raises(JournalError, match="the metric that decides differ"):
+        BilevelSearchCV(LinearSVC(), ["C"], refit="recall", **options).fit(X, y)
+    again = BilevelSearchCV(LinearSVC(), ["C"], refit=False, **options).fit(X, y)  # the first leads then
+    assert again.n_resumed_ > 0

@@ -174,6 +174,20 @@ def fit_pairs(
     return PairProbabilities(scale / unit, np.array(offsets), n_classes, count)
 
 
+def fit_pairs_of_rows(
+    Z: Array, codes: Array, n_classes: int, weight: Array | None = None
+) -> PairProbabilities:
+    """The same from the decisions of all rows, shape (n, pairs), and the numbers of their classes."""
+    counts = np.ones(len(codes)) if weight is None else weight
+    z, labels, weights = [], [], []
+    for column, (i, j) in enumerate(combinations(range(n_classes), 2)):
+        own = (codes == i) | (codes == j)
+        z.append(Z[own, column])
+        labels.append(np.where(codes[own] == i, 1.0, -1.0))
+        weights.append(counts[own])
+    return fit_pairs(z, labels, n_classes, weights)
+
+
 def _shared_scale(decisions: list[Array], labels: list[Array], weights: list[Array], unit: float) -> float:
     """One scale for all pairs, in units of the inverse root mean square decision."""
     z, y, w = np.concatenate(decisions), np.concatenate(labels), np.concatenate(weights)

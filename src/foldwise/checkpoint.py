@@ -13,6 +13,7 @@ differentiated. A search with a checkpoint therefore agrees with one without up 
 from __future__ import annotations
 
 import hashlib
+import inspect
 import re
 import threading
 import weakref
@@ -317,11 +318,40 @@ def _feed(digest: Any, value: Any) -> None:
         _feed(digest, [_name(type(value)), {f.name: getattr(value, f.name) for f in fields(value)}])
     elif callable(value) and hasattr(value, "__qualname__"):
         digest.update(_name(value).encode())
+        if (code := getattr(value, "__code__", None)) is not None:
+            _feed_code(digest, code)
+            _feed(digest, [held for held in _held(value) if not callable(held)])
+        if inspect.ismethod(value):
+            _feed(digest, value.__self__)
     elif state := _state(value):
         _feed(digest, [_name(type(value)), state])
     else:  # an object without a text of its own prints its address, which changes
         digest.update(re.sub(r" at 0x[0-9a-fA-F]+", "", repr(value)).encode())
     digest.update(b"</>")
+
+
+def _feed_code(digest: Any, code: Any) -> None:
+    """Add what a function does, wherever it is written: lambdas have one name, and a function may be changed."""
+    digest.update(code.co_code)
+    digest.update(repr(code.co_names).encode())
+    for constant in code.co_consts:
+        if hasattr(constant, "co_code"):
+            _feed_code(digest, constant)
+        elif isinstance(constant, frozenset):
+            digest.update(repr(sorted(map(repr, constant))).encode())
+        else:
+            digest.update(repr(constant).encode())
+
+
+def _held(function: Any) -> list[Any]:
+    """The defaults and outer variables of a function."""
+    held = [*(function.__defaults__ or ()), *(function.__kwdefaults__ or {}).items()]
+    for cell in function.__closure__ or ():
+        try:
+            held.append(cell.cell_contents)
+        except ValueError:  # not yet set
+            continue
+    return held
 
 
 def _state(value: Any) -> dict[str, Any]:

@@ -20,6 +20,7 @@ from sklearn.svm import SVC
 from sklearn.svm import LinearSVC as SkLinearSVC
 
 from foldwise import BilevelSearchCV, KernelSVC, Lin, Log
+from foldwise.search.repeats import RepeatedFolds
 from foldwise.search.spaces import read_branches
 
 X, LABELS = make_classification(90, 5, n_informative=3, flip_y=0.1, random_state=1)
@@ -245,8 +246,10 @@ def test_time_callbacks_and_interrupts_end_it():
         ({"width": [1, 2]}, "width"),
         ({"C": stats.norm()}, "bounds of 'C'"),
         ({"kernel": ["rbf"], "degree": (1, 4)}, "degree"),
+        ({"C__x": [1, 2]}, "cannot be applied.*'C__x'"),
+        ({1: [1, 2]}, "names of a space are texts"),
     ],
-    ids=["nothing", "no kernel", "no parameter", "no ends", "another kernel"],
+    ids=["nothing", "no kernel", "no parameter", "no ends", "another kernel", "inside a number", "a number"],
 )
 def test_what_cannot_be_is_refused(space, words):
     with pytest.raises(ValueError, match=words):
@@ -274,3 +277,80 @@ def test_repeats_are_the_same_folds_in_every_branch():
     one, other = search.fit(X, LABELS).result_.details["branches"]
     assert search.n_splits_ == 6
     assert one["score"] == pytest.approx(other["score"], rel=1e-9)
+
+
+@pytest.mark.parametrize("repeats", [2, "auto"])
+def test_repeats_and_choices(repeats):
+    space = {"kernel": ["linear", "rbf"], "C": [0.5, 5.0]}
+    search = BilevelSearchCV(SVC(tol=1e-8), space, scoring="accuracy", cv=3, repeats=repeats).fit(X, LABELS)
+    folds = RepeatedFolds(3, 2 if repeats == 2 else 3, stratified=True)
+    assert search.n_splits_ == folds.get_n_splits()
+    plain = clone(search.estimator).set_params(**search.best_params_)
+    assert search.best_score_ == pytest.approx(cross_val_score(plain, X, LABELS, cv=folds).mean())
+
+
+def test_halving_and_repeats():
+    rows, labels = make_classification(420, 5, n_informative=3, random_state=0)
+    space = {
+        "pca__n_components": [1, 2, 3, 4],
+        "scale": [StandardScaler(), "passthrough"],
+        "svc__C": (1.0, 10.0),
+    }
+    search = BilevelSearchCV(PIPE, space, scoring="accuracy", cv=2, repeats=2, max_iter=1).fit(rows, labels)
+    assert search.result_.details["branches_halved"] == 5
+    assert search.n_splits_ == 4
+
+
+@pytest.mark.parametrize(
+    ("machine", "space"),
+    [
+        (Ridge(), {"alpha": [1.0]}),
+        (Ridge(alpha=3.0), {"fit_intercept": [True, False]}),
+        (LogisticRegression(C=2.0), {"class_weight": [None, "balanced"]}),
+    ],
+    ids=["one value", "a choice", "classes"],
+)
+def test_values_that_are_not_searched_are_not_rescaled(machine, space):
+    scoring = "r2" if isinstance(machine, Ridge) else "accuracy"
+    search = BilevelSearchCV(machine, space, scoring=scoring, cv=3).fit(X, Y if scoring == "r2" else LABELS)
+    wanted = clone(machine).set_params(**search.refit_params_)
+    assert search.best_estimator_.get_params() == wanted.get_params()
+
+
+@pytest.mark.parametrize("seed", [None, 3])
+def test_choices_are_resumed(seed, tmp_path):
+    space = {"kernel": ["linear", "rbf"], "C": [0.5, 5.0]}
+    options = {"scoring": "accuracy", "cv": 3, "random_state": seed, "checkpoint": tmp_path / "c"}
+    first = BilevelSearchCV(SVC(), space, **options).fit(X, LABELS)
+    again = BilevelSearchCV(SVC(), space, resume=True, **options).fit(X, LABELS)
+    assert again.best_params_ == first.best_params_
+    assert again.n_resumed_ >= len(first.cv_results_["params"])
+    assert again.result_.seed == seed
+
+
+def test_values_that_are_no_numbers():
+    with pytest.raises(ValueError, match="values of 'C' must be positive numbers here; got 'a'"):
+        BilevelSearchCV(LogisticRegression(), {"C": ["a", 1.0]}, cv=3).fit(X, LABELS)
+
+
+@pytest.mark.parametrize("step", ["none", StandardScaler, 5])
+def test_steps_that_are_none(step):
+    for estimator, space in (
+        (PIPE, {"scale": [StandardScaler(), step], "svc__C": (0.1, 1)}),
+        (Pipeline([("scale", step), ("svc", SVC())]), {"svc__C": (0.1, 1)}),
+    ):
+        with pytest.raises(ValueError, match="the step 'scale' of the pipeline must be an object with fit"):
+            BilevelSearchCV(estimator, space, cv=3).fit(X, LABELS)
+
+
+@pytest.mark.parametrize("space", [{"C": [0.5, 3.0, 5.0]}, {"kernel": ["linear"], "C": [0.5, 3.0, 5.0]}])
+def test_a_point_of_the_grid_that_is_best_is_resumed(space, tmp_path):
+    def nearest(estimator, X, y):
+        return -abs(np.log(estimator.C / 3.0))
+
+    options = {"scoring": nearest, "cv": 3, "random_state": 0, "checkpoint": tmp_path / "c"}
+    first = BilevelSearchCV(SVC(), space, **options).fit(X, LABELS)
+    again = BilevelSearchCV(SVC(), space, resume=True, **options).fit(X, LABELS)
+    assert first.best_params_["C"] == pytest.approx(3.0)
+    assert again.best_params_ == first.best_params_
+    assert again.result_.kkt == first.result_.kkt

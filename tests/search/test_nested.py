@@ -10,6 +10,7 @@ import pytest
 import scipy.sparse as sp
 from sklearn.base import clone
 from sklearn.datasets import load_wine, make_classification, make_regression
+from sklearn.linear_model import Ridge
 from sklearn.metrics.pairwise import rbf_kernel
 from sklearn.model_selection import (
     GroupKFold,
@@ -308,3 +309,14 @@ def test_checkpoints_of_every_fold(tmp_path):
 def test_what_is_no_nested_result():
     with pytest.raises(ValueError, match="not a nested result"):
         Nested.from_json('{"schema": "foldwise-result-1"}')
+
+
+@pytest.mark.parametrize("refit", ["r2", False, lambda table: 0])
+def test_what_decides_in_the_search_decides_in_its_copies(refit):
+    X, y = make_regression(60, 3, noise=20.0, random_state=0)
+    options = {"scoring": ["r2", "neg_max_error"], "cv": 3, "refit": refit}
+    search = BilevelSearchCV(Ridge(), {"alpha": (0.1, 10.0)}, **options)
+    folds = list(KFold(2).split(X))
+    nested = search.nested(X, y, cv=folds)
+    for fold, (train, _) in zip(nested.folds, folds, strict=True):
+        assert fold.params == clone(search).fit(X[train], y[train]).best_params_

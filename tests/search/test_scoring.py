@@ -11,11 +11,12 @@ from sklearn.calibration import CalibratedClassifierCV
 from sklearn.datasets import make_classification, make_regression
 from sklearn.kernel_ridge import KernelRidge
 from sklearn.linear_model import LogisticRegression, Ridge
-from sklearn.metrics import f1_score, get_scorer, make_scorer, mean_pinball_loss
+from sklearn.metrics import f1_score, get_scorer, log_loss, make_scorer, mean_pinball_loss, roc_auc_score
 from sklearn.model_selection import (
     FixedThresholdClassifier,
     RepeatedStratifiedKFold,
     ShuffleSplit,
+    StratifiedKFold,
     cross_validate,
 )
 from sklearn.pipeline import make_pipeline
@@ -24,6 +25,8 @@ from sklearn.svm import SVC
 from sklearn.svm import LinearSVC as SkLinearSVC
 
 from foldwise import BilevelSearchCV, KernelSVC, LinearSVC, LinearSVR
+from foldwise.calibration import fit_pairs_of_rows
+from foldwise.search.table import score_columns
 
 X, LABELS = make_classification(120, 5, n_informative=3, weights=[0.7], flip_y=0.1, random_state=3)
 _, Y = make_regression(120, 5, noise=20.0, random_state=3)
@@ -385,3 +388,114 @@ def test_the_search_can_be_calibrated_and_validated_by_others():
     search.set_params(**QUICK)
     assert len(cross_validate(search, X, LABELS, cv=2, scoring="f1")["test_score"]) == 2
     assert CalibratedClassifierCV(search, cv=2).fit(X, LABELS).predict_proba(X).shape == (120, 2)
+
+
+def one_fold_in(values):
+    """A metric that gives the first fold it sees another value than the others."""
+    first = []
+
+    def scorer(estimator, X, y):
+        first.append(X[0, 0]) if not first else None
+        return values[0] if X[0, 0] == first[0] else values[1]
+
+    return scorer
+
+
+@pytest.mark.parametrize(
+    ("values", "words"),
+    [
+        (({"a": 1.0}, {"a": 1.0, "b": 2.0}), "the same names in every fold; got 'a', 'b' in one"),
+        (({"a": 1.0, "b": 2.0}, {"a": 1.0}), "the same names in every fold; got 'a' in one"),
+        ((1.0, {"a": 1.0}), "the same names in every fold; got 1.0 in one"),
+        (("good", 1.0), "must return a number"),
+        ((np.zeros(2), 1.0), "must return a number"),
+    ],
+)
+def test_what_a_metric_gives_in_one_fold_only(values, words):
+    with pytest.raises(ValueError, match=words):
+        BilevelSearchCV(Ridge(), RIDGE, scoring=one_fold_in(values), cv=3).fit(X, Y)
+
+
+@pytest.mark.parametrize("value", [np.nan, np.inf])
+def test_a_metric_without_a_finite_mean_is_said(value):
+    with pytest.warns(UserWarning, match=f"the mean of scoring over the folds is {value}"):
+        BilevelSearchCV(Ridge(), RIDGE, scoring=one_fold_in((value, 1.0)), cv=3).fit(X, Y)
+
+
+def test_a_metric_that_fails_in_one_fold_beside_names():
+    give = one_fold_in((None, {"a": 1.0, "b": 2.0}))
+
+    def scorer(estimator, X, y):
+        if (found := give(estimator, X, y)) is None:
+            raise RuntimeError("no")
+        return found
+
+    with pytest.warns(UserWarning, match="scoring failed"):
+        search = BilevelSearchCV(Ridge(), RIDGE, scoring=scorer, refit="b", error_score=0.0, cv=3).fit(X, Y)
+    assert search.best_score_ == pytest.approx(4 / 3)
+
+
+@pytest.mark.parametrize(
+    ("scoring", "target", "words"),
+    [
+        ("f1", "three", "f1_score is for two classes, and y has 3"),
+        ("roc_auc", "three", "use 'roc_auc_ovr'"),
+        ("recall", "texts", "pos_label='yes'"),
+        ("average_precision", "texts", "pos_label='yes', response_method"),
+        ({"a": "accuracy", "b": "precision"}, "three", "precision_score is for two"),
+    ],
+)
+def test_metrics_that_would_fail_in_every_fold_are_refused(scoring, target, words):
+    y = np.digitize(Y, np.quantile(Y, [0.3, 0.6])) if target == "three" else np.array(["no", "yes"])[LABELS]
+    search = BilevelSearchCV(LOGISTIC, {"C": (1e-2, 1e2)}, scoring=scoring, cv=3)
+    with pytest.raises(ValueError, match=words):
+        search.set_params(refit="b" if isinstance(scoring, dict) else True).fit(X, y)
+
+
+def test_ranks_do_not_see_rounding_and_see_small_numbers():
+    nan, inf = np.nan, np.inf
+    folds = np.array([[0.1 + 0.2], [0.3], [0.2], [nan], [-inf], [inf], [0.5]])
+    ranks = score_columns(folds, "test", "score", np.array([True] * 6 + [False]))["rank_test_score"]
+    np.testing.assert_array_equal(ranks, [1, 1, 3, 4, 4, 4, 4])
+    small = score_columns(-1e-16 * np.arange(1.0, 4.0)[:, None], "test", "score", np.full(3, True))
+    np.testing.assert_array_equal(small["rank_test_score"], [1, 2, 3])
+
+
+def test_a_tiny_target_is_judged_by_the_metric():
+    scoring = make_scorer(lambda y, z: np.mean(np.abs(y - z) ** 3), greater_is_better=False)
+    small = BilevelSearchCV(Ridge(), RIDGE, scoring=scoring, cv=3).fit(X, 1e-5 * Y)
+    assert small.best_score_ == metric(small).max()
+    assert small.cv_results_["rank_test_score"][small.best_index_] == 1
+
+
+@pytest.mark.parametrize("scoring", ["neg_log_loss", "roc_auc_ovr"])
+def test_probabilities_of_pairs_of_classes(scoring):
+    y = np.digitize(Y, np.quantile(Y, [0.3, 0.6]))
+    search = BilevelSearchCV(SVC(), {"C": (0.1, 10.0)}, scoring=scoring, cv=3, **QUICK).fit(X, y)
+    worst = -np.log(3.0) if scoring == "neg_log_loss" else 0.5
+    assert worst + 0.05 < search.best_score_ < (0.0 if scoring == "neg_log_loss" else 1.0)
+    # The folds' decisions by the plain machine, and the coupling of the other folds'.
+    plain = SVC(decision_function_shape="ovo", tol=1e-8, **search.best_params_)
+    folds = list(StratifiedKFold(3).split(X, y))
+    decided = [clone(plain).fit(X[train], y[train]).decision_function(X[test]) for train, test in folds]
+    scores = []
+    for t, (_, test) in enumerate(folds):
+        others = [s for s in range(3) if s != t]
+        fitted = fit_pairs_of_rows(
+            np.vstack([decided[s] for s in others]), np.concatenate([y[folds[s][1]] for s in others]), 3
+        )
+        p = fitted.of(decided[t])
+        loss = scoring == "neg_log_loss"
+        scores.append(-log_loss(y[test], p) if loss else roc_auc_score(y[test], p, multi_class="ovr"))
+    assert search.best_score_ == pytest.approx(np.mean(scores), rel=1e-3)
+
+
+def test_no_row_judges_itself_in_another_partition():
+    first, second = np.arange(60), np.arange(60, 120)
+    folds = [(first, second), (second, first)]
+    options = {"scoring": "neg_log_loss", **QUICK}
+    once = BilevelSearchCV(KernelSVC(), {"C": (1.0, 1.0)}, cv=folds, **options).fit(X, LABELS)
+    twice = BilevelSearchCV(KernelSVC(), {"C": (1.0, 1.0)}, cv=[*folds, folds[0]], **options).fit(X, LABELS)
+    for name in ("split0_test_score", "split2_test_score"):
+        wanted = once.cv_results_["split0_test_score"][0]
+        assert twice.cv_results_[name][0] == pytest.approx(wanted, rel=1e-9)

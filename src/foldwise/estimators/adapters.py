@@ -46,6 +46,7 @@ class Adapter:
 def describe(estimator: Any) -> Tunable:
     """How to tune this estimator, or an error that names what can be tuned."""
     if isinstance(estimator, Pipeline):
+        _check_steps(estimator)
         name, last = estimator.steps[-1]
         steps = clone(estimator[:-1]) if len(estimator.steps) > 1 else None
         return behind(steps, describe(last).inside(name))
@@ -64,6 +65,20 @@ def describe(estimator: Any) -> Tunable:
         )
     got = type(estimator).__name__ if not isinstance(estimator, str) else repr(estimator)
     raise ValueError(f"cannot tune {got}; what can be tuned: {supported()}")
+
+
+def _check_steps(pipeline: Pipeline) -> None:
+    """Refuse earlier steps that cannot be fitted and applied; pipelines of other packages have rules of their own."""
+    if type(pipeline) is not Pipeline:
+        return
+    for name, step in pipeline.steps[:-1]:
+        passes = step is None or (isinstance(step, str) and step == "passthrough")
+        fits = hasattr(step, "transform") and (hasattr(step, "fit") or hasattr(step, "fit_transform"))
+        if not passes and (isinstance(step, type) or not fits):
+            raise ValueError(
+                f"the step {name!r} of the pipeline must be an object with fit and transform, or 'passthrough'; got "
+                f"{step!r}"
+            )
 
 
 def supported() -> str:

@@ -6,6 +6,7 @@ import time
 import warnings
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from numbers import Integral
 from typing import Any
 
 import numpy as np
@@ -60,6 +61,7 @@ class Leaf:
     search : the search, once it was run
     final : its final fit
     error : why it failed
+    number : which one it is, from 1 on, among all
     """
 
     branch: Branch
@@ -67,6 +69,7 @@ class Leaf:
     search: Any = None
     final: Callable[[], None] | None = None
     error: Exception | None = None
+    number: int = 0
 
     @property
     def score(self) -> float:
@@ -92,11 +95,13 @@ def fit_branches(
             "each; set refit=False and take the row from cv_results_, or refit=True"
         )
     leaves = [_leaf(branch) for branch in read_branches(search)]
+    for number, leaf in enumerate(leaves, 1):
+        leaf.number = number
     options = {**search.get_params(deep=False), **_shared(search, leaves)}
     X, y = indexable(X, y)
     folds = options["cv"]
-    drawn = options["repeats"] != 1 and (folds is None or isinstance(folds, int))  # by the common seed
-    if not drawn and not isinstance(folds, (list, tuple)):  # the same folds in every branch
+    # The same folds in every branch; a number stands for the same ones in all, repeated or not.
+    if not (folds is None or isinstance(folds, (Integral, list, tuple))):
         checked = check_cv(folds, y, classifier=is_classifier(search.estimator))
         options["cv"] = list(checked.split(X, y, rows["groups"]))
     run = _Branches(search, options, X, y, {**rows, "groups": None}, began)
@@ -114,6 +119,9 @@ def _leaf(branch: Branch) -> Leaf:
         value = own.get(name)
         if isinstance(value, (int, float)) and not isinstance(value, bool) and value > 0:
             return Leaf(branch, {tunable.prefix + name: (float(value), float(value))})
+    for name, value in branch.choices.items():
+        if name in [tunable.prefix + one for one in tunable.names]:
+            raise ValueError(f"the values of {name!r} must be positive numbers here; got {value!r}")
     raise ValueError(
         f"with {dict(branch.choices)!r} nothing is left to tune in {type(tunable.estimator).__name__}; give a range of "
         f"one of: {', '.join(tunable.prefix + name for name in tunable.names)}"
@@ -121,9 +129,10 @@ def _leaf(branch: Branch) -> Leaf:
 
 
 def _shared(search: Any, leaves: Sequence[Leaf]) -> dict[str, Any]:
-    """What all branches have in common: one seed, and one criterion with the same weights, to compare them by."""
-    seed = int(check_random_state(search.random_state).randint(2**31))
-    out: dict[str, Any] = {"random_state": seed, "param_grid": None, "param_distributions": None}
+    """What all branches have in common: a given seed, and one criterion with the same weights, to compare them by."""
+    out: dict[str, Any] = {"param_grid": None, "param_distributions": None}
+    if search.random_state is not None:  # else every branch draws its own, which its checkpoint keeps
+        out["random_state"] = int(check_random_state(search.random_state).randint(2**31))
     if search.scoring is None and isinstance(search.criterion, str) and search.criterion == "auto":
         usual = [describe(leaf.branch.estimator).criterion() for leaf in leaves]
         if any(one != usual[0] for one in usual):
@@ -148,7 +157,14 @@ class _Branches:
     def child(self, leaf: Leaf, **changes: Any) -> Any:
         """The search of one branch."""
         space = leaf.place or leaf.branch.space
-        options = {**self.options, "estimator": clone(leaf.branch.estimator), "space": space, **changes}
+        held = {"rescale": False} if leaf.place else {}  # a value that is not searched stays what it is
+        options = {
+            **self.options,
+            "estimator": clone(leaf.branch.estimator),
+            "space": space,
+            **held,
+            **changes,
+        }
         return type(self.search)(**options)
 
     def left(self) -> float | None:
@@ -215,12 +231,13 @@ class _Branches:
 
     def all_rows(self, leaves: list[Leaf]) -> Status | None:
         """Search every branch on all rows; how that ended where it was cut short."""
+        path = self.search.checkpoint
         for k, leaf in enumerate(leaves):
-            share, path = self.left(), self.search.checkpoint
+            share = self.left()
             limit = None if share is None else share / (len(leaves) - k)
             own: dict[str, Any] = {
                 "max_time": limit,
-                "checkpoint": None if path is None else f"{path}.branch{k + 1}",
+                "checkpoint": None if path is None else f"{path}.branch{leaf.number}",
             }
             child = self.child(leaf, **own)
             try:
@@ -266,6 +283,7 @@ class _Branches:
         tuned = {name: value for name, value in child.refit_params_.items() if name not in best.place}
         search.refit_params_ = {**best.branch.choices, **tuned}
         search.n_iter_ = sum(leaf.search.n_iter_ for leaf in run)
+        search.n_resumed_ = sum(leaf.search.n_resumed_ for leaf in run)
         result = child.result_
         summary = [
             {"choices": {n: str(v) for n, v in leaf.branch.choices.items()}, "score": leaf.score}
@@ -279,7 +297,8 @@ class _Branches:
             "branches_not_reached": missed,
         }
         elapsed = time.perf_counter() - self.began
-        search.result_ = replace(result, details=details, elapsed=elapsed)
+        given = int(search.random_state) if isinstance(search.random_state, Integral) else None
+        search.result_ = replace(result, details=details, elapsed=elapsed, seed=given)
         if cut is not None:
             search.result_ = replace(search.result_, status=cut, message=MESSAGES[cut])
         return None if best.final is None else lambda: self._final(best)

@@ -515,7 +515,7 @@ class BilevelSearchCV(CallbackSupportMixin, SearchSettings, FinalFit, BestEstima
         if isinstance(sample_weight, Real):  # which not every machine takes
             sample_weight = np.full(program.facts.n_rows, float(sample_weight))
         judge = self._judge(program, X, y, {"sample_weight": sample_weight, "sample_groups": sample_groups})
-        journal = self._open_checkpoint(program, options.seed)
+        journal = self._open_checkpoint(program, options.seed, judge)
         try:
             options = options if journal is None else replace(options, seed=journal.seed)
             plan = make_plan(program, method, options)
@@ -569,7 +569,7 @@ class BilevelSearchCV(CallbackSupportMixin, SearchSettings, FinalFit, BestEstima
             pull=float(self.prior or 0.0),
         )
 
-    def _open_checkpoint(self, program: Program, seed: int) -> Checkpoint | None:
+    def _open_checkpoint(self, program: Program, seed: int, judge: Judge | None) -> Checkpoint | None:
         """The checkpoint of this search; None when there is to be none."""
         if self.checkpoint is None:
             return None
@@ -581,6 +581,8 @@ class BilevelSearchCV(CallbackSupportMixin, SearchSettings, FinalFit, BestEstima
         data, bilevel = program.data, program.bilevel
         parts = {"the features": data.X, "the target or weights": data.rows, "the folds": data.splits}
         parts |= {"the bounds": bilevel.space, "the criterion": bilevel.criterion}
+        if judge is not None and judge.measure is not None:  # refit may name another of several
+            parts["the metric that decides"] = judge.measure.driver
         parts |= {f"the setting {name}": value for name, value in settings.items()}
         return Checkpoint(self.checkpoint, self.resume, parts, seed)
 
@@ -663,7 +665,7 @@ class BilevelSearchCV(CallbackSupportMixin, SearchSettings, FinalFit, BestEstima
         )
         self.best_threshold_ = record.metrics["threshold"][0] if "threshold" in record.metrics else None
         if measure is not None:
-            measure.warn()
+            measure.warn(self.best_score_)
         return result
 
     def _publish_trust(self, run: SearchRun) -> None:

@@ -17,11 +17,9 @@ from foldwise.result import Record, Status
 from foldwise.search.measure import Measure
 from foldwise.search.metrics import metric_name, metric_options
 from foldwise.search.polish import polish, polish_rule
+from foldwise.search.table import SAME
 
 __all__ = ["Judge"]
-
-SAME = 1e-12
-"""Relative difference of metrics up to which they are equal: the criterion decides between such points."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -53,8 +51,8 @@ class Judge:
                 if np.isfinite(here) != np.isfinite(there)
                 else one.objective < other.objective
             )
-        if abs(here - there) > SAME * max(1.0, abs(there)):
-            return here > there
+        if abs(here - there) > SAME * max(abs(here), abs(there)):
+            return bool(here > there)
         return one.objective < other.objective
 
     def best(self, records: Sequence[Record]) -> Record:

@@ -16,7 +16,7 @@ from sklearn.base import clone
 from sklearn.utils import _safe_indexing
 
 from foldwise.bilevel import Bilevel, Evaluation
-from foldwise.calibration import fit_probabilities
+from foldwise.calibration import fit_pairs_of_rows, fit_probabilities
 from foldwise.fit_time import limited
 from foldwise.models.base import Array
 from foldwise.result import Record
@@ -146,8 +146,15 @@ class Measure:
             self.failures.append(f"{type(error).__name__}: {error}")
         return float(self.scoring.error_score)
 
-    def warn(self) -> None:
-        """Say how often metrics failed, and how the first time."""
+    def warn(self, chosen: float) -> None:
+        """Say how often metrics failed, and how the first time, or else that the one that decides is no number."""
+        if not self.failures and not np.isfinite(chosen):
+            warnings.warn(
+                f"the mean of scoring over the folds is {chosen} at best_params_ (where no point has a finite one the "
+                "criterion chooses); cv_results_ has the single folds",
+                UserWarning,
+                stacklevel=4,
+            )
         if self.failures:
             warnings.warn(
                 f"scoring failed {len(self.failures)} times and was set to error_score="
@@ -175,6 +182,8 @@ class _Point:
                 continue
             values = [self._score(t, scorer, kind == "train", threshold) for t in range(len(self.tests))]
             keys = next((list(value) for value in values if isinstance(value, dict)), None)
+            for value in values:
+                _check_alike(value, keys)
             for key in keys or [name]:
                 parts = [value[key] if isinstance(value, dict) else value for value in values]
                 out[f"{kind} {key}"] = [float(one) for one in parts]
@@ -199,7 +208,7 @@ class _Point:
                     self._stand_in(t, threshold), rows if own else rows.values, measure.y[rows.rows]
                 )
         except Exception as error:
-            return measure.failed(error)
+            return _Failed(measure.failed(error))
         if isinstance(found, dict):
             return {key: _number(value, key) for key, value in found.items()}
         return _number(found, "scoring")
@@ -234,13 +243,20 @@ class _Point:
 
     def _probabilities(self, t: int) -> Callable[[Array], Array] | None:
         """Probabilities for a machine without: from the decisions of the other folds, so that none judges itself."""
-        measure, others = self.measure, [s for s in range(len(self.tests)) if s != t]
-        if measure.answers.by_pairs or not others:
+        measure, classes = self.measure, self.measure.program.data.classes
+        assert classes is not None
+        own, seen = measure.rows[t][1].rows, []
+        for s, (_, test) in enumerate(measure.rows):
+            if s != t:  # without the fold's own rows, which another partition has too
+                new = ~np.isin(test.rows, own)
+                seen.append((self.tests[s][new], measure.target[test.rows[new]]))
+        if not seen or len(np.unique(np.concatenate([codes for _, codes in seen]))) < len(classes):
             return None
+        stack, codes = (np.concatenate(parts) for parts in zip(*seen, strict=True))
 
         def of(Z: Array) -> Array:
-            stack = np.vstack([self.tests[s] for s in others])
-            codes = np.concatenate([measure.target[measure.rows[s][1].rows] for s in others])
+            if measure.answers.by_pairs:
+                return fit_pairs_of_rows(stack, codes, len(classes)).of(Z)
             fitted = fit_probabilities(stack[:, 0] if stack.shape[1] == 1 else stack, codes)
             return fitted.of(Z[:, 0] if Z.shape[1] == 1 else Z)
 
@@ -274,9 +290,26 @@ def metric_mean(metrics: Mapping[str, Sequence[float]], name: str) -> float:
     return float(np.mean(metrics[name])) if metrics.get(name) else np.nan
 
 
+class _Failed(float):
+    """What stands for a score that could not be computed."""
+
+
+def _check_alike(value: Any, keys: Sequence[str] | None) -> None:
+    """Refuse a fold's scores that have other names than those of the first fold with names."""
+    if keys is None or isinstance(value, _Failed):
+        return
+    if not isinstance(value, dict) or set(value) != set(keys):
+        names = ", ".join(map(repr, keys))
+        got = ", ".join(map(repr, value)) if isinstance(value, dict) else repr(value)
+        raise ValueError(
+            f"scoring must return numbers by the same names in every fold; got {got} in one and {names} in another. "
+            "Return nan under a name that a fold has no number for"
+        )
+
+
 def _number(value: Any, name: str) -> float:
     """A score as a number; an error as in scikit-learn for anything else."""
-    if hasattr(value, "item"):
+    if hasattr(value, "item") and np.size(value) == 1:
         value = value.item()
     if not isinstance(value, Number) or isinstance(value, complex):
         raise ValueError(

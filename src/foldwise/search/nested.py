@@ -165,7 +165,7 @@ class Outer:
         train, test = self.data.splits[t]
         X, y, own = self.training(train)
         search = clone(self.search).set_params(
-            refit=True, verbose=0, n_jobs=n_jobs, checkpoint=self.checkpoint(t)
+            refit=self._refit(), verbose=0, n_jobs=n_jobs, checkpoint=self.checkpoint(t)
         )
         search.callbacks = callbacks  # as they are: a clone would have copies
         began = time.perf_counter()
@@ -175,6 +175,14 @@ class Outer:
                 return None
             seconds = time.perf_counter() - began
             return self._answer(t, search, self._features(test, train), seconds)
+
+    def _refit(self) -> Any:
+        """What decides in the copies, as in the search, with a final fit."""
+        refit = self.search.refit
+        if isinstance(refit, str) or callable(refit):
+            return refit
+        scoring = read_scoring(self.search, self.tunable)
+        return scoring.driver if scoring is not None and scoring.multimetric else True
 
     def _answer(self, t: int, search: Any, X: Any, seconds: float) -> FoldAnswer:
         train, test = self.data.splits[t]

@@ -204,6 +204,7 @@ class SearchRun:
             result = replace(result, status=chosen.status, message=MESSAGES[chosen.status])
         if np.array_equal(chosen.evaluation.theta, self.selected):
             return result, False
+        bilevel.solutions(chosen.evaluation)  # which one from a checkpoint has to compute
         self.ends.append(chosen.evaluation)
         self.selected = chosen.evaluation.theta
         return result, True
@@ -260,8 +261,9 @@ class SearchRun:
         first = 0 if self.program.landmarks is None else sum(len(one.history) for one in ending.before)
         best = judge.best(result.history[first:])
         if result.status not in CUT_SHORT and self.end is not None and (method.needs_gradient or judge.extra):
+            bilevel = self._kept(ending.bilevel, "polish")(0)
             history, status, end = judge.polished(
-                self._kept(ending.bilevel, "polish")(0),
+                bilevel,
                 self.end,
                 _point_of(best, self.program.bilevel.space),
                 best,
@@ -269,6 +271,7 @@ class SearchRun:
                 method,
             )
             if end is not None:
+                bilevel.solutions(end)  # which one from a checkpoint has to compute
                 self.ends.append(end)
             result = _extended(result, history, status)
             best = judge.best(result.history[first:])

@@ -13,9 +13,19 @@ from foldwise.arguments import NONE, Rule, number, one_of, sequence, shown
 from foldwise.criteria import Criterion, PairwiseHinge, ProfiledLogistic
 from foldwise.estimators.tunable import Tunable
 from foldwise.losses import Absolute, Logistic, Loss, Pinball, Squared
+from foldwise.models.base import Array
 from foldwise.search.metrics import COUNTED, metric_name, metric_options
 
-__all__ = ["ERROR_SCORE", "REFIT", "SCORING", "SINGLE", "THRESHOLD", "Scoring", "read_scoring"]
+__all__ = [
+    "ERROR_SCORE",
+    "REFIT",
+    "SCORING",
+    "SINGLE",
+    "THRESHOLD",
+    "Scoring",
+    "check_classes",
+    "read_scoring",
+]
 
 SINGLE = "score"
 """The name of a metric that is alone, in columns such as ``mean_test_score``."""
@@ -29,7 +39,7 @@ def _is_scoring(value: Any) -> bool:
 
 TEXTS = sequence(lambda name: isinstance(name, str), "names of metrics", 1)
 SCORING = Rule(
-    "the name of a metric, a callable(estimator, X, y), a list of names, a dict from name to either, or None",
+    "the name of a metric, a callable(estimator, X, y), a list of names, or a dict from name to either",
     _is_scoring,
 )
 REFIT = Rule(
@@ -227,6 +237,34 @@ def _check_task(scoring: Scoring, tunable: Tunable) -> None:
                 f"scoring: the metric {function if name == SINGLE else name!r} is for {kind}, and "
                 f"{type(tunable.estimator).__name__} is for {tunable.task}; use a metric such as {usual}"
             )
+
+
+OF_TWO = ("f1_score", "fbeta_score", "precision_score", "recall_score", "jaccard_score")
+"""Metrics of a positive class, by default."""
+
+
+def check_classes(scoring: Scoring, classes: Array) -> None:
+    """Refuse a metric that decides and that could only fail in every fold with these classes."""
+    name, options = metric_name(scoring.main), metric_options(scoring.main)
+    several, labels = len(classes) > 2, ", ".join(map(repr, classes.tolist()[:5]))
+    binary = name in OF_TWO and options.get("average", "binary") == "binary"
+    if binary and several:
+        raise ValueError(
+            f"scoring: {name} is for two classes, and y has {len(classes)}; average it over the classes, such as "
+            "'f1_macro', or make_scorer(..., average='macro')"
+        )
+    positive = options.get("pos_label", 1)
+    if (binary or (name == "average_precision_score" and not several)) and positive not in classes.tolist():
+        asked = "" if binary else ", response_method=('decision_function', 'predict_proba')"
+        raise ValueError(
+            f"scoring: {name} counts the class {positive!r}, and y has {labels}; write "
+            f"make_scorer({name}, pos_label={classes.tolist()[-1]!r}{asked})"
+        )
+    if name == "roc_auc_score" and several and options.get("multi_class", "raise") == "raise":
+        raise ValueError(
+            f"scoring: roc_auc_score is for two classes here, and y has {len(classes)}; use 'roc_auc_ovr' or "
+            "'roc_auc_ovo'"
+        )
 
 
 def _tunes_threshold(wanted: Any, scoring: Scoring, tunable: Tunable) -> bool:

@@ -21,7 +21,7 @@ from foldwise.search.judge import Judge
 from foldwise.search.measure import Measure
 from foldwise.search.plan import SearchOptions
 from foldwise.search.prepare import Program
-from foldwise.search.scoring import Scoring, read_scoring
+from foldwise.search.scoring import Scoring, check_classes, read_scoring
 from foldwise.search.spaces import grid_points, range_of, read_branches
 
 __all__ = ["SearchSettings"]
@@ -58,6 +58,7 @@ class SearchSettings:
         scoring = read_scoring(self, tunable)
         if scoring is None or classes is None:
             return scoring
+        check_classes(scoring, classes)
         if len(classes) == 2 and hasattr(self.estimator, "decision_function"):
             return scoring
         if self.threshold is True:

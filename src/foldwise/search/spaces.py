@@ -70,6 +70,8 @@ def read_branches(search: Any) -> list[Branch]:
 
 def _branches(estimator: Any, space: Mapping[str, Any]) -> list[Branch]:
     """The branches of one dict: choices that are seen as such first, then what each of them leaves to be chosen."""
+    if (other := next((name for name in space if not isinstance(name, str)), None)) is not None:
+        raise ValueError(f"the names of a space are texts, such as 'C'; got {other!r}")
     out, unheard = [], set(space)
     specs = {name: _unrolled(name, spec) for name, spec in space.items()}
     for first in _combinations({name: spec for name, spec in specs.items() if _is_choice(spec)}):
@@ -205,8 +207,12 @@ def _with(estimator: Any, choices: Mapping[str, Any]) -> Any:
     try:
         copies = {name: _copied(value) for name, value in choices.items()}
         return clone(estimator).set_params(**copies)
-    except ValueError as error:
-        raise ValueError(f"the space cannot be applied to the estimator: {error}") from error
+    except (ValueError, AttributeError, TypeError) as error:  # of a name inside what has no parameters
+        names = ", ".join(map(repr, choices))
+        raise ValueError(
+            f"the space cannot be applied to the estimator ({names}): {error}. "
+            "clone(estimator).set_params(...) must take every name"
+        ) from error
 
 
 def _copied(value: Any) -> Any:

@@ -12,7 +12,10 @@ from foldwise.models.base import Array
 from foldwise.result import Record
 from foldwise.search.scoring import CRITERION, SINGLE
 
-__all__ = ["chosen_row", "cv_results", "param_columns", "score_columns"]
+__all__ = ["SAME", "chosen_row", "cv_results", "param_columns", "score_columns"]
+
+SAME = 1e-12
+"""Relative difference of metrics up to which they are equal: the criterion decides between such points."""
 
 
 def cv_results(
@@ -63,15 +66,28 @@ def chosen_row(refit: Callable[[dict[str, Any]], Any], table: dict[str, Any]) ->
 def score_columns(folds: Array, kind: str, name: str, admissible: Array | None) -> dict[str, Any]:
     """Columns of a metric of shape (rows, folds): of every fold, mean, spread, and the rank where rows may be chosen.
 
-    Rows that may not, and those without a value, come last.
+    Rows that may not, and those without a finite value, come last.
     """
     out: dict[str, Any] = {f"split{t}_{kind}_{name}": folds[:, t] for t in range(folds.shape[1])}
     with np.errstate(over="ignore", invalid="ignore"):  # points whose error is not finite
         out[f"mean_{kind}_{name}"], out[f"std_{kind}_{name}"] = folds.mean(axis=1), folds.std(axis=1)
     if admissible is not None:
         mean = out[f"mean_{kind}_{name}"]
-        ranked = np.where(admissible & ~np.isnan(mean), -mean, np.inf)
-        out[f"rank_{kind}_{name}"] = (np.searchsorted(np.sort(ranked), ranked) + 1).astype(np.int32)
+        out[f"rank_{kind}_{name}"] = _ranks(np.where(admissible & np.isfinite(mean), mean, -np.inf))
+    return out
+
+
+def _ranks(means: Array) -> Array:
+    """Ranks from 1 for the highest on; means that differ by rounding alone share one."""
+    order = np.argsort(-means, kind="stable")
+    above, below = means[order][:-1], means[order][1:]
+    finite = np.isfinite(above) & np.isfinite(below)
+    with np.errstate(invalid="ignore"):  # between rows that come last
+        apart = above - below > SAME * np.maximum(np.abs(above), np.abs(below))
+    new = np.where(finite, apart, above != below)
+    first = np.maximum.accumulate(np.where(np.append(True, new), np.arange(len(means)), 0))
+    out = np.empty(len(means), np.int32)
+    out[order] = first + 1
     return out
 
 

@@ -13,7 +13,13 @@ from typing import Any
 import numpy as np
 
 from foldwise.bilevel import Bilevel, Evaluation
-from foldwise.calibration import PairProbabilities, Probabilities, Residuals, fit_pairs, fit_probabilities
+from foldwise.calibration import (
+    PairProbabilities,
+    Probabilities,
+    Residuals,
+    fit_pairs_of_rows,
+    fit_probabilities,
+)
 from foldwise.deadline import OutOfTime
 from foldwise.models.base import Array
 from foldwise.result import CUT_SHORT, Result
@@ -200,14 +206,7 @@ class Trust:
             return None
         if not self._by_pairs():
             return fit_probabilities(Z[:, 0] if Z.shape[1] == 1 else Z, codes, weight)
-        counts = np.ones(len(codes)) if weight is None else weight
-        pairs: dict[str, list[Array]] = {"z": [], "y": [], "w": []}
-        for column, (i, j) in enumerate(combinations(range(len(classes)), 2)):
-            own = (codes == i) | (codes == j)
-            pairs["z"].append(Z[own, column])
-            pairs["y"].append(np.where(codes[own] == i, 1.0, -1.0))
-            pairs["w"].append(counts[own])
-        return fit_pairs(pairs["z"], pairs["y"], len(classes), pairs["w"])
+        return fit_pairs_of_rows(Z, codes, len(classes), weight)
 
     def residuals(self) -> Residuals | None:
         """Out-of-fold residuals of a regression; None for classes and for several targets."""
