@@ -354,3 +354,23 @@ def test_a_point_of_the_grid_that_is_best_is_resumed(space, tmp_path):
     assert first.best_params_["C"] == pytest.approx(3.0)
     assert again.best_params_ == first.best_params_
     assert again.result_.kkt == first.result_.kkt
+
+
+def test_an_interrupt_on_few_rows_ends_the_search():
+    rows, labels = make_classification(420, 5, n_informative=3, random_state=0)
+    space = {
+        "pca__n_components": [1, 2, 3, 4],
+        "scale": [StandardScaler(), "passthrough"],
+        "svc__C": (1.0, 9.0),
+    }
+    calls = []
+
+    def interrupted(estimator, X, y):
+        calls.append(len(y))
+        if len(calls) == 5:
+            raise KeyboardInterrupt
+        return 1.0
+
+    with pytest.raises(KeyboardInterrupt):
+        BilevelSearchCV(PIPE, space, scoring=interrupted, cv=3).fit(rows, labels)
+    assert len(calls) == 5

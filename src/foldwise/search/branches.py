@@ -213,6 +213,8 @@ class _Branches:
                     child._select(X, y, None, None, None)
                 except (ValueError, TypeError, AttributeError, np.linalg.LinAlgError):
                     continue
+            if child.result_.status == Status.INTERRUPTED:  # nothing is known of all rows yet
+                raise KeyboardInterrupt
             return float(child.best_score_) if not np.isnan(child.best_score_) else -np.inf
         return -np.inf
 
