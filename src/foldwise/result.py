@@ -228,9 +228,11 @@ class Result:
             f"cross-validation error {error:.6g} (start {start:.6g}, {change:+.1f}%)",
             f"{self.n_evaluations} evaluations, {self.elapsed:.2f} s",
         ]
+        lines[1:1] = self._on_metrics()
         if self.penalty:
             lines.insert(
-                2, f"minimised was {self.objective:.6g}: the error and a penalty of {self.penalty:.6g}"
+                len(lines) - 1,
+                f"minimised was {self.objective:.6g}: the error and a penalty of {self.penalty:.6g}",
             )
         if self.best is not None:
             more, lowest = self.best["difference"], self.best["error"]
@@ -264,6 +266,18 @@ class Result:
             lines.append(f"{self.method}: {'; '.join(facts)}")
         lines += [f"warning: {text}" for text in self.warnings]
         return "\n".join(lines)
+
+    def _on_metrics(self) -> list[str]:
+        """The metrics of ``scoring`` at the selected point, in a line; none where there are none."""
+        found = next((one.metrics for one in self.history if one.metrics and one.params == self.params), {})
+        means = {name[5:]: math.fsum(one) / len(one) for name, one in found.items() if name[:5] == "test "}
+        if not means:
+            return []
+        told = ", ".join(f"{name} {mean:.6g}" for name, mean in means.items())
+        chosen = "criterion_minimum" in self.details
+        return [
+            f"{told} in the folds" + (", by which this point was chosen, not by the error" if chosen else "")
+        ]
 
     def _on_new_rows(self) -> list[str]:
         """What error to expect on new rows, in a line; none where it is not known."""

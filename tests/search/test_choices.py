@@ -256,6 +256,14 @@ def test_what_cannot_be_is_refused(space, words):
         BilevelSearchCV(SVC(), space, cv=3).fit(X, LABELS)
 
 
+def test_names_of_a_step_and_of_a_metric_that_were_meant_are_said():
+    pipe = Pipeline([("scale", StandardScaler()), ("svc", SVC())])
+    with pytest.raises(ValueError, match="Did you mean 'svc__C'"):
+        BilevelSearchCV(pipe, {"C": [1.0, 10.0]}, cv=3).fit(X, LABELS)
+    with pytest.raises(ValueError, match="Did you mean 'roc_auc'"):
+        BilevelSearchCV(pipe, {"svc__C": (0.1, 10.0)}, scoring="rocauc", cv=3).fit(X, LABELS)
+
+
 def test_our_own_machines_have_choices_too():
     space = {"loss": ["squared_hinge", "quartic_hinge"], "C": [0.1, 1.0, 10.0]}
     search = BilevelSearchCV(KernelSVC(), space, scoring="accuracy", cv=3).fit(X, LABELS)

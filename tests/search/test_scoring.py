@@ -281,6 +281,11 @@ def test_refit_may_choose_the_row():
     assert search.result_.params == search.best_params_
     assert search.best_score_ == metric(search)[search.best_index_]
     assert "criterion_minimum" in search.result_.details
+    told = search.result_.summary().splitlines()[1]
+    assert (
+        told
+        == f"score {search.best_score_:.6g} in the folds, by which this point was chosen, not by the error"
+    )
     again = referee(Ridge(**search.best_params_), X, Y, "r2")["test_score"]
     assert search.best_score_ == pytest.approx(np.mean(again))
     for wrong, error in ((lambda table: "0", TypeError), (lambda table: 10**6, IndexError)):

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
+from difflib import get_close_matches
 from typing import Any
 
-from sklearn.metrics import get_scorer
+from sklearn.metrics import get_scorer, get_scorer_names
 from sklearn.metrics._scorer import _BaseScorer
 
 from foldwise.arguments import NONE, Rule, number, one_of, sequence, shown
@@ -218,8 +219,10 @@ def _scorer(spec: Any) -> Any:
     try:
         return get_scorer(spec)
     except (KeyError, ValueError) as error:
+        alike = get_close_matches(str(spec), get_scorer_names(), n=1)
+        meant = f" Did you mean {alike[0]!r}?" if alike else ""
         raise ValueError(
-            f"scoring={spec!r} is no metric of scikit-learn: sklearn.metrics.get_scorer_names() lists them"
+            f"scoring={spec!r} is no metric of scikit-learn; sklearn.metrics.get_scorer_names() lists them.{meant}"
         ) from error
 
 

@@ -209,9 +209,14 @@ def _with(estimator: Any, choices: Mapping[str, Any]) -> Any:
         return clone(estimator).set_params(**copies)
     except (ValueError, AttributeError, TypeError) as error:  # of a name inside what has no parameters
         names = ", ".join(map(repr, choices))
+        known = estimator.get_params()
+        meant = [
+            name for name in known for other in choices if name.endswith(f"__{other}") and other not in known
+        ]
+        more = f"Did you mean {', '.join(map(repr, meant))}?" if meant else str(error)
         raise ValueError(
-            f"the space cannot be applied to the estimator ({names}): {error}. "
-            "clone(estimator).set_params(...) must take every name"
+            f"the space cannot be applied to the estimator ({names}): {more.rstrip('.')} "
+            "(clone(estimator).set_params(...) must take every name)"
         ) from error
 
 
