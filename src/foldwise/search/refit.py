@@ -70,7 +70,7 @@ class Refit:
     def shortfall(self, estimator: Any, X: Any, y: Any) -> tuple[str, bool]:
         """A sentence where one of scikit-learn's machines did not solve its problem, and whether to warn of it."""
         machine, seen = innermost(estimator), X
-        if not isinstance(machine, MACHINES) or is_wrapped(estimator) or np.ndim(y) > 1:
+        if not isinstance(machine, MACHINES) or is_wrapped(estimator) or np.asarray(y).ndim > 1:
             return "", False
         while isinstance(estimator, Pipeline):
             seen = estimator[:-1].transform(seen) if len(estimator) > 1 else seen
