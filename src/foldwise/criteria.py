@@ -656,7 +656,7 @@ def own_criterion(loss: Loss, *, curved: bool = False) -> Loss | Criterion | Non
 
     >>> from foldwise.losses import Hinge
     >>> own_criterion(Logistic()), own_criterion(Hinge()), own_criterion(Hinge(), curved=True)
-    (Logistic(s=1.0), None, ProfiledLogistic(offset=False, smoothing=0.005))
+    (Logistic(s=1.0), None, ProfiledLogistic(offset=False, smoothing=0.005, outliers=0.05))
     """
     if isinstance(loss, (Logistic, Pinball)):
         return loss
@@ -672,7 +672,7 @@ def get_criterion(spec: str | Loss | Criterion) -> Loss | Criterion:
     """The outer criterion of this name, or the object itself.
 
     >>> get_criterion("squared"), get_criterion("profiled_logistic")
-    (Squared(), ProfiledLogistic(offset=False, smoothing=0.005))
+    (Squared(), ProfiledLogistic(offset=False, smoothing=0.005, outliers=0.05))
     """
     if isinstance(spec, (Loss, Criterion)):
         return spec
