@@ -78,7 +78,9 @@ class CrossValidation:
         self.fit_params = {k: np.asarray(v) for k, v in fit_params.items() if k != "groups" and v is not None}
         self.classes = np.unique(self.y) if is_classifier(search) else None
         cv = check_cv(search.cv, y, classifier=self.classes is not None)
-        pairs = cv.split(X, y, fit_params.get("groups"))
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", UserWarning)  # classes with fewer rows than folds
+            pairs = list(cv.split(X, y, fit_params.get("groups")))
         self.splits = [tuple(_numbers(side) for side in pair) for pair in pairs]
         self.last = last_step(self.estimator)
         self.exact = is_exact(self.last)
